@@ -33,10 +33,9 @@ class Dttui:
 
         from dttui.inventory.models import Environment
         from dttui.rpc.client import AgentClient
-        from dttui.transport.base import RemoteCommand
-        from dttui.transport.questions import Nobody
+        from dttui.transport.base import Nobody, RemoteCommand
         from dttui.transport.remote_commands import COMMANDS
-        from dttui.transport.ssh import SshTransport
+        from dttui.transport.ssh.transport import SshTransport
 
         COMMANDS[RemoteCommand.AGENT] = settings["command"]
         self._command = RemoteCommand.AGENT

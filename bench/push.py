@@ -45,12 +45,11 @@ async def send_by_dttui(settings: dict[str, str]) -> None:
 
     from dttui.inventory.models import Environment
     from dttui.rpc.client import AgentClient
-    from dttui.transport.base import RemoteCommand
-    from dttui.transport.questions import Nobody
+    from dttui.transport.base import Nobody, RemoteCommand
     from dttui.transport.remote_commands import COMMANDS
-    from dttui.transport.ssh import SshTransport
+    from dttui.transport.ssh.transport import SshTransport
     from dttui.workdir.selection import survey
-    from dttui.workdir.sending import make_bundle, send
+    from dttui.workdir.upload import make_bundle, send
 
     COMMANDS[RemoteCommand.AGENT] = settings["agent"]
     with measured():

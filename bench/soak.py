@@ -1,10 +1,11 @@
 """Launches jobs one after another, each with a fault drawn by chance: `make soak`, or `python bench/soak.py --seed 7`.
 
-Four isolated hosts on this machine, one a spare. Each launch draws how its job recovers, what breaks, where and when: a
-rank, a launcher, a supervisor, a host, a link, an agent, the controller, the script itself, a person's stop. Afterwards
-the job must have ended, its outcome must name a cause, its ranks must be gone on every host, and what agents and
-controllers take must not grow. A seed repeats what was drawn, though not to the millisecond what came of it. Needs what
-the tests' hosts need: root, sshd, iproute2 and iptables.
+Four isolated hosts on this machine, one a spare. Each launch draws how its job recovers, what breaks, where and when:
+a rank, a launcher, a supervisor, a host, a link, an agent, a disk, the controller, the script itself, a person's
+stop. Afterwards the job must have ended, its outcome must name a cause, its ranks must be gone on every host, and
+what agents and controllers take must not have grown by more than `MOST_GROWTH` from the first third to the last. A
+seed repeats what was drawn, though not to the millisecond what came of it. Needs what the tests' hosts need: root,
+sshd, iproute2 and iptables.
 """
 
 from __future__ import annotations
@@ -47,10 +48,15 @@ STEPS = (
     'i=$((DTTUI_ATTEMPT * 20)); while [ $i -lt 60 ]; do i=$((i+1)); echo "{\\"step\\": $i}" >> "$DTTUI_METRICS"; '
     "sleep 0.1; done"
 )
+HANG = "a rank stands still for good"
 FAULTY_SCRIPTS = {
     "the script exits with 3": "sleep 1; exit 3",
     "a module is missing": f"{sys.executable} -c 'import no_such_module_anywhere'",
 }
+MOST_GROWTH = 1.15
+HANG_S = 6.0
+DISK = "400m"
+"""Of each host, so that it can be filled."""
 UNEXPLAINED = (None, "", "unknown", "exit-code")
 
 
@@ -102,6 +108,8 @@ class Soak:
             "its host goes off and on": lambda _job, host: self._off_and_on(host),
             "its link is cut for 2 s": lambda _job, host: self._cut(host, 2.0),
             "its link is cut for 25 s": lambda _job, host: self._cut(host, 25.0),
+            HANG: lambda _job, host: self._stand_still(host, None),
+            "its disk is full for 10 s": lambda _job, host: self._fill_the_disk(host),
             "the controller is killed": lambda job, _host: self._kill_controller(job),
             "a person stops it": lambda job, _host: self._stop(job),
             "a person stops it by force": lambda job, _host: self._stop(job, "--force"),
@@ -114,7 +122,7 @@ class Soak:
         hosts = RUNNING_ON[1:] if "agent" in fault or "host" in fault else RUNNING_ON
         return Launch(
             number,
-            chance.choice(["stop", "restart", "replace"]),
+            chance.choice(["restart", "replace"] if fault == HANG else ["stop", "restart", "replace"]),
             fault,
             chance.choice(hosts),
             chance.uniform(0.0, 4.0) if chance.random() < 0.7 else 0.0,
@@ -149,6 +157,7 @@ class Soak:
             "on_node_failure": launch.policy,
             **({"heartbeat_s": 5, "max_restarts": 2} if launch.policy != "stop" else {}),
             **({"spares": [SPARE]} if launch.policy == "replace" else {}),
+            **({"hang_s": HANG_S, "on_hang": "restart"} if launch.fault == HANG else {}),
             "checkpoint": {"dir": f"/tmp/checkpoints-{launch.number}", "shared": True},
         }
         path.write_text(yaml.safe_dump(document, sort_keys=False))
@@ -229,13 +238,19 @@ class Soak:
             if words in item.cmdline:
                 self.lab[host].run(["kill", "-KILL", str(item.pid)], check=False)
 
-    def _stand_still(self, host: str) -> None:
+    def _stand_still(self, host: str, seconds: float | None = 3.0) -> None:
         for item in self.lab[host].processes():
             if "train.py" in item.cmdline or "DTTUI_METRICS" in item.cmdline:
                 self.lab[host].run(["kill", "-STOP", str(item.pid)], check=False)
-                time.sleep(3.0)
-                self.lab[host].run(["kill", "-CONT", str(item.pid)], check=False)
+                if seconds is not None:
+                    time.sleep(seconds)
+                    self.lab[host].run(["kill", "-CONT", str(item.pid)], check=False)
                 return
+
+    def _fill_the_disk(self, host: str) -> None:
+        self.lab[host].run(["sh", "-c", "cat /dev/zero > /var/tmp/filling"], check=False)
+        time.sleep(10.0)
+        self.lab[host].run(["rm", "-f", "/var/tmp/filling"], check=False)
 
     def _off_and_on(self, host: str) -> None:
         self.lab[host].kill()
@@ -278,9 +293,10 @@ def _status_kib(pid: int, key: str, proc: Path = Path("/proc")) -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith(f"{key}:")), 0)
 
 
-def summary(launches: list[Launch]) -> list[str]:
-    """Return what the whole run comes to."""
+def summary(launches: list[Launch]) -> tuple[list[str], bool]:
+    """Return what the whole run comes to, and whether all is as it should be."""
     third = max(1, len(launches) // 3)
+    is_good = not any(launch.complaints for launch in launches)
     lines = [f"{count:3d} × {state}" for state, count in Counter(item.state for item in launches).most_common()]
     for what, of in (
         ("agent, KiB", lambda item: item.agent_kib),
@@ -290,8 +306,16 @@ def summary(launches: list[Launch]) -> list[str]:
         figures = [of(item) for item in launches if of(item)]
         if figures:
             first, last = statistics.median(figures[:third]), statistics.median(figures[-third:])
-            lines.append(f"{what}: median of the first third {first:g}, of the last {last:g} ({last / first:.2f} ×)")
-    return lines
+            told = f"{what}: median of the first third {first:g}, of the last {last:g} ({last / first:.2f} ×)"
+            has_grown = last > MOST_GROWTH * first
+            lines.append(f"{told}, ✗ more than {MOST_GROWTH:g} ×" if has_grown else told)
+            is_good = is_good and not has_grown
+    return lines, is_good
+
+
+def lab_of_four() -> Lab:
+    """Return the hosts, not yet booted."""
+    return Lab((*RUNNING_ON, SPARE), user_python=Path(sys.prefix), disk_size=DISK)
 
 
 def main() -> int:
@@ -304,7 +328,7 @@ def main() -> int:
         return 1
     print(f"seed {options.seed}, {options.launches} launches", flush=True)
     chance, launches = random.Random(options.seed), []
-    with tempfile.TemporaryDirectory() as name, Lab((*RUNNING_ON, SPARE), user_python=Path(sys.prefix)) as lab:
+    with tempfile.TemporaryDirectory() as name, lab_of_four() as lab:
         for kind in ("STATE", "CACHE", "CONFIG"):
             os.environ[f"XDG_{kind}_HOME"] = str(Path(name) / kind)
         soak = Soak(lab, Path(name))
@@ -317,8 +341,9 @@ def main() -> int:
             soak.run(launch)
             launches.append(launch)
             print(launch, flush=True)
-    print(*summary(launches), sep="\n")
-    return 1 if any(launch.complaints for launch in launches) else 0
+    lines, is_good = summary(launches)
+    print(*lines, sep="\n")
+    return 0 if is_good else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""CPU time of verbs that only look, and of the screen until hosts are on it: `python bench/startup.py [RUNS]`.
+"""CPU of verbs that look at a job that runs, and of the screen until hosts are on it: `python bench/startup.py [RUNS]`.
 
 The verbs take turns with `import pydantic`, the yardstick, so that a busy machine makes all of them slower alike.
 Another checkout is timed by `PYTHONPATH=/there:/there/agent`.
@@ -20,6 +20,11 @@ import tempfile
 import termios
 import time
 from pathlib import Path
+
+from dtagent.protocol.events import EventKind
+
+from dttui import jobs
+from dttui.jobs.event_log import EventLog
 
 YARDSTICK = ["-c", "import pydantic"]
 HOST = "the-last-host"
@@ -66,12 +71,17 @@ def main() -> None:
         inventory.write_text(INVENTORY)
         empty.write_text("environments: []\n")
         job = Path(__file__).parent.parent / "examples" / "gpt" / "job.yaml"
+        os.environ["XDG_STATE_HOME"] = env["XDG_STATE_HOME"]
+        running = jobs.create("running")
+        EventLog(running.events).add(EventKind.JOB_STATE, "all ranks run", data={"state": "RUNNING"})
+        lock = running.claim()  # As its controller has it, until this process ends.
+        assert lock is not None
         verbs = {
             "--version": ["--version"],
             "ps": ["ps"],
-            "status": ["status", "none"],
-            "logs": ["logs", "none"],
-            "stop": ["stop", "none"],
+            "status": ["status", "running"],
+            "logs": ["logs", "running"],
+            "stop": ["stop", "running", "--dry-run"],
             "envs": ["envs", "--inventory", str(empty)],
             "validate": ["validate", str(job)],
         }

@@ -24,6 +24,9 @@ from __future__ import annotations
 
 import errno
 from enum import IntEnum
+from typing import TypeVar
+
+Raised = TypeVar("Raised", bound=BaseException)
 
 
 class ExitCode(IntEnum):
@@ -166,3 +169,9 @@ def is_short_of_threads(error: BaseException) -> bool:
     if isinstance(error, RuntimeError):
         return "start new thread" in str(error)
     return isinstance(error, BlockingIOError) and error.errno == errno.EAGAIN
+
+
+def without_frames(error: Raised) -> Raised:
+    """Return an error that is kept, without where it was raised and what it came of: those hold all that was there."""
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return error

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import gettext
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
+
+from dttui.variables import variables
 
 LANGUAGES = ("en", "zh")
 
@@ -218,7 +219,7 @@ def _catalogue_of(name: str) -> gettext.NullTranslations:
 
 def _from_environment() -> str:
     for name in ("LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG"):
-        value = os.environ.get(name)
+        value = variables().get(name)
         if value:
             return "zh" if value.lower().startswith("zh") else "en"
     return "en"

@@ -52,6 +52,11 @@ def links_file() -> Path:
     return user_state_path("dttui") / "links.json"
 
 
+def benches_directory() -> Path:
+    """What benches have found, a file for each set of hosts."""
+    return user_state_path("dttui") / "benches"
+
+
 def last_known_file() -> Path:
     """What hosts said of themselves when they were reached last."""
     return user_state_path("dttui") / "hosts.json"

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import base64
 import functools
-import html
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -52,9 +51,9 @@ class Redaction:
         """Of what came before, how much may belong to a value that ends in what comes now."""
 
     @classmethod
-    def of_names(cls, names: Iterable[str]) -> Redaction:
-        """Return that of environment variables which are set here."""
-        known = variables()
+    def of_names(cls, names: Iterable[str], known: Mapping[str, str] | None = None) -> Redaction:
+        """Return that of the environment variables which are among the `known` ones, or else are set here."""
+        known = variables() if known is None else known
         return cls(known[name] for name in names if name in known)
 
     def values_in(self, data: bytes) -> list[Span]:
@@ -123,6 +122,8 @@ def _of_values(values: frozenset[str]) -> Redaction:
 
 def _forms(value: str) -> Iterator[bytes]:
     """Yield what a value may look like."""
+    import html  # With the names of all characters, for which only who has secrets need wait.
+
     plain = value.encode(errors="surrogateescape")
     whole = (value, value.strip(), *value.splitlines(), *(line.strip() for line in value.splitlines()))
     for text in dict.fromkeys(whole):

@@ -18,6 +18,11 @@ def elapsed_s(since: float, until: float | None = None) -> float:
     return max(0.0, (time.time() if until is None else until) - since)
 
 
+def unix_time_in(seconds: float) -> float:
+    """Return the Unix time, by this machine's clock, in so many seconds from now; in fewer than 0: so long ago."""
+    return time.time() + seconds
+
+
 class SteadyClock:
     """Tells Unix time that never goes back: where this machine's clock is set back, it goes on from where it was.
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-_brought: ContextVar[Mapping[str, str] | None] = ContextVar("variables", default=None)
+_brought: ContextVar[dict[str, str] | None] = ContextVar("variables", default=None)
 _OF_THIS_MACHINE = (
     *("HOME", "PATH", "LOGNAME", "USER", "SHELL", "TMPDIR", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"),
     *("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "DTTUI_DEMO_ROOT", "DTTUI_SSH_CONFIG", "PYTHONPATH"),
@@ -42,9 +42,15 @@ def bringing(brought: Mapping[str, str] | None) -> Iterator[None]:
         _brought.reset(before)
 
 
-def for_a_process() -> dict[str, str] | None:
-    """Return those of a process that is started for the call; `None` where it inherits ours."""
+def learn(name: str, value: str) -> None:
+    """Have a variable count from now on, for all that is done for the call; in this process, where there is no call."""
+    brought = _brought.get()
+    (os.environ if brought is None else brought)[name] = value
+
+
+def for_a_process() -> dict[str, str]:
+    """Return those of a process that is started for the call."""
     brought = _brought.get()
     if brought is None:
-        return None
+        return dict(os.environ)
     return {name: os.environ[name] for name in _OF_THIS_MACHINE if name in os.environ} | dict(brought)

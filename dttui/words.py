@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 
 from dtagent.protocol.events import JobState, Metric, NodeStanding
@@ -11,6 +12,9 @@ from dtagent.protocol.metric_fields import Declared, metrics_of
 from dttui.i18n import _, in_a_row
 from dttui.sanitize import clean
 
+_MINUTE_S = 60
+_HOUR_S = 3600
+_DAY_S = 86400
 _LOG_HEAD = re.compile(r"^\[[DIWEF]\d{4} [^\]]*\] (?:\[c10d\] )?")
 
 
@@ -20,6 +24,46 @@ def listed(names: Sequence[str], most: int) -> str:
     if len(names) <= most:
         return shown
     return _("{names} and {count} more").format(names=shown, count=len(names) - most)
+
+
+def moment(unix_time: float) -> str:
+    """Return a time of today by its minute, `14:05`, and of another day with its date, `11-21 14:05`.
+
+    Of a clock elsewhere it is known to a second at best: 14:05 is not told as 14:04.
+    """
+    when = time.localtime(unix_time + 1.0)
+    is_today = when[:3] == time.localtime()[:3]
+    return time.strftime("%H:%M" if is_today else "%m-%d %H:%M", when)
+
+
+def duration(seconds: float) -> str:
+    """Return a span in its two largest units: `5d 3h`, `12h 4m`, `41s`."""
+    whole = max(0, int(seconds))
+    if whole < _MINUTE_S:
+        return _("{seconds}s").format(seconds=whole)
+    if whole < _HOUR_S:
+        return _("{minutes}m {seconds}s").format(minutes=whole // _MINUTE_S, seconds=whole % _MINUTE_S)
+    if whole < _DAY_S:
+        return _("{hours}h {minutes}m").format(hours=whole // _HOUR_S, minutes=whole % _HOUR_S // _MINUTE_S)
+    return _("{days}d {hours}h").format(days=whole // _DAY_S, hours=whole % _DAY_S // _HOUR_S)
+
+
+def clock(seconds: float) -> str:
+    """Return a span as a stopwatch has it: `00:12:41`."""
+    whole = max(0, int(seconds))
+    return f"{whole // _HOUR_S:02d}:{whole % _HOUR_S // _MINUTE_S:02d}:{whole % _MINUTE_S:02d}"
+
+
+def age(seconds: float) -> str:
+    """Return a span in its one largest unit: `3m`."""
+    whole = max(0, int(seconds))
+    if whole < _MINUTE_S:
+        return _("{seconds}s").format(seconds=whole)
+    if whole < _HOUR_S:
+        return _("{minutes}m").format(minutes=whole // _MINUTE_S)
+    if whole < _DAY_S:
+        return _("{hours}h").format(hours=whole // _HOUR_S)
+    return _("{days}d").format(days=whole // _DAY_S)
 
 
 def without_log_head(text: str) -> str:

@@ -17,3 +17,8 @@ def options_of(parser: argparse.ArgumentParser) -> Mapping[str, argparse.Action]
     """Return its options by how they are written, but for help."""
     options = {text: action for action in parser._actions for text in action.option_strings}  # noqa: SLF001
     return {text: action for text, action in options.items() if text not in ("-h", "--help")}
+
+
+def arguments_of(parser: argparse.ArgumentParser) -> list[str]:
+    """Return the names of its arguments that are no options, in order."""
+    return [action.dest for action in parser._actions if not action.option_strings]  # noqa: SLF001

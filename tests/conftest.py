@@ -71,6 +71,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     A file may name another group: its worker then has isolated hosts of its own.
     """
+    is_thorough = os.environ.get("DTTUI_TEST_THOROUGH") == "1"
+    left_out = [] if is_thorough else [item for item in items if item.get_closest_marker("thorough")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
     items.sort(key=lambda item: item.path)  # As each worker has begun elsewhere, and all have to be of one order.
     groups: dict[str, list[pytest.Item]] = {}
     for item in items:

@@ -12,8 +12,9 @@ from pydantic.fields import FieldInfo
 
 from dttui.spec.durations import DURATION
 from dttui.spec.models import Alert, Cluster, Communication, Job, Node, Run
+from dttui.spec.monitoring import HealthCommand
+from dttui.spec.quantities import MAX_QUANTITY, BitsPerSecond, Bytes, Nanoseconds
 from dttui.spec.text import ENV_NAME, IMAGE, INTERFACE_NAME, MODULE_NAME, MOUNT
-from dttui.spec.units import MAX_QUANTITY, BitsPerSecond, Bytes, Nanoseconds
 from dttui.spec.yaml_writer import flow
 
 NAMES = st.text(st.characters(categories=("L", "N", "P", "S")), min_size=1, max_size=12)
@@ -87,8 +88,9 @@ def _one_program(parts: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def _one_watched(parts: dict[str, Any], watched: tuple[str, str]) -> dict[str, Any]:
-    rest = {name: value for name, value in parts.items() if name not in ("log", "metric", "state")}
-    return {**rest, watched[0]: watched[1]}
+    kind, what = watched
+    others = ("log", "metric", "state", *(["action"] if what.startswith("job ") else []))
+    return {**{name: value for name, value in parts.items() if name not in others}, kind: what}
 
 
 def _consistent(parts: dict[str, Any]) -> dict[str, Any]:
@@ -109,6 +111,8 @@ def _of_field(model: type[BaseModel], name: str, field: FieldInfo) -> st.SearchS
         return NAMES
     if name == "log_cap":
         return st.sampled_from(["512MiB", "4 GB", "1.5GiB"])
+    if model is HealthCommand and name == "command":
+        return st.lists(TEXTS, min_size=1, max_size=3).map(tuple)
     if name == "on_event":
         return st.none() | st.lists(TEXTS, min_size=1, max_size=3).map(tuple)
     if name in ("dashboard", "settings", "framework_options"):

@@ -19,14 +19,30 @@ END_DEADLINE_S = 30.0
 def processes_like(*parts: str) -> list[int]:
     """Return the processes that have, for each part, an argument or else a working directory that begins with it."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for pid in filter(str.isdecimal, os.listdir("/proc")):  # Not by a glob, which a process that ends may break.
+        path = Path("/proc", pid)
         try:
-            arguments = [*os.fsdecode(path.read_bytes()).split("\0"), os.readlink(path.parent / "cwd")]
+            arguments = [*os.fsdecode((path / "cmdline").read_bytes()).split("\0"), os.readlink(path / "cwd")]
         except OSError:
             continue
         if all(any(argument.startswith(part) for argument in arguments) for part in parts):
-            found.append(int(path.parent.name))
+            found.append(int(pid))
     return found
+
+
+def controller_of(directory: Path) -> int:
+    """Return the process that leads a job: its children have its command line until they are another program."""
+    found = processes_like("dttui.engine", str(directory))
+    (controller,) = (pid for pid in found if parent_of(pid) not in {None, *found})
+    return controller
+
+
+def parent_of(pid: int) -> int | None:
+    """Return the process that started one, `None` if it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
+    except OSError:
+        return None
 
 
 def is_stopped(pid: int) -> bool:

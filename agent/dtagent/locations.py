@@ -134,6 +134,11 @@ class AttemptFiles:
         return cls(root / "jobs" / job_id / str(attempt))
 
     @property
+    def tools(self) -> Path:
+        """Programs that a deployment has brought beside the agent; of its root, and of no attempt."""
+        return self.directory.parents[2] / "tools"
+
+    @property
     def prepared(self) -> Path:
         """The prepare request and its reply."""
         return self.directory / "prepared.json"
@@ -205,6 +210,11 @@ class AttemptFiles:
     def failures(self) -> Path:
         """`<rank>.json`, `launcher.json`: what went wrong, as those saw it who were there."""
         return self.directory / "failures"
+
+    @property
+    def health(self) -> Path:
+        """What the job's own command has last said of this host."""
+        return self.directory / "health.json"
 
     @property
     def metrics(self) -> Path:

@@ -14,7 +14,7 @@ from dttui.cli.printing import one_line
 from dttui.cli.sources import read_inventory
 from dttui.errors import UsageError
 from dttui.i18n import _
-from dttui.jobs import JobDirectory, JobFollower, check_ignored
+from dttui.jobs import JobDirectory, check_ignored
 from dttui.planning import Submission
 from dttui.spec import decode, parse_document, read_bytes, with_values
 from dttui.words import listed
@@ -82,7 +82,7 @@ def _tell_changed(directory: JobDirectory, submission: Submission) -> None:
     """Say which files of the working directory are not what the job ran with."""
     if submission.job.run is None or submission.job.run.workdir is None:
         return
-    follower = JobFollower(directory, reads_samples=False)
+    follower = App().follow(directory, reads_samples=False)
     follower.catch_up()
     upload = submission.base / submission.job.run.workdir
     if changed := App().changed_files(directory, follower.view.attempt, upload):

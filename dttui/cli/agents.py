@@ -29,7 +29,7 @@ from dttui.i18n import _, ngettext
 from dttui.inventory import Environment
 from dttui.sanitize import clean
 from dttui.timestamps import elapsed_s
-from dttui.words import agent_outcome_name, listed
+from dttui.words import age, agent_outcome_name, listed
 
 MAX_NAMES = 8
 """Hosts, jobs or paths that a line names; the others are counted."""
@@ -45,9 +45,9 @@ async def agents(options: Namespace) -> int:
     options.tells_late = True
     async with App(Caller(until=options.until)) as app:
         if options.action == "status":
-            results = await app.agents(environments, prompter, Printer(options.output).waits)
+            results = await app.agents.status(environments, prompter, Printer(options.output).waits)
         elif options.action == "remove":
-            results = await app.remove_agents(
+            results = await app.agents.remove(
                 environments,
                 prompter,
                 force=options.force,
@@ -57,10 +57,11 @@ async def agents(options: Namespace) -> int:
                 on_progress=_show_step,
             )
         else:
-            results = await app.deploy_agents(
+            results = await app.agents.deploy(
                 environments,
                 prompter,
                 wheelhouse=Path(options.wheelhouse) if options.wheelhouse else None,
+                tools=options.tools if options.action == "deploy" else (),
                 only_upgrade=options.action == "upgrade",
                 allow_downgrade=options.yes,
                 dry_run=options.dry_run,
@@ -125,6 +126,7 @@ def _columns(item: Deployment | AgentStatus | AgentRemoval | HostError) -> list[
         if item.running:
             running = _("jobs that go on under the version before: {jobs}")
             notes.append(running.format(jobs=listed(item.running, MAX_NAMES)))
+        notes += [f"{tool.name} {tool.version}: {agent_outcome_name(tool.outcome.value)}" for tool in item.tools]
         return [item.version, one_line(", ".join(notes))]
     if isinstance(item, AgentRemoval):
         notes = []
@@ -148,7 +150,7 @@ def _status_columns(item: AgentStatus) -> list[str]:
     if seen.daemon is not None:
         daemon = _("running")
         if seen.daemon.since is not None:
-            daemon = _("for {time}").format(time=_duration(elapsed_s(seen.daemon.since)))
+            daemon = _("for {time}").format(time=age(elapsed_s(seen.daemon.since)))
     jobs = Counter(attempt.state for attempt in seen.attempts if attempt.is_busy)
     over = sum(not attempt.is_busy for attempt in seen.attempts)
     words = {
@@ -172,6 +174,10 @@ def _status_columns(item: AgentStatus) -> list[str]:
         notes.append(_("keeps torch imported for warm starts: {size} MiB").format(size=size_mib))
     if item.is_elsewhere:
         notes.append(_("in {path}, since others have the usual place").format(path=clean(seen.probe.root)))
+    for tool in seen.probe.tools:
+        named = f"{clean(tool.name)} {clean(tool.version)}".rstrip()
+        damaged = _("{tool} is damaged: dttui agents deploy --with {name}")
+        notes.append(named if tool.is_whole else damaged.format(tool=named, name=clean(tool.name)))
     if seen.others:
         used = sum(other.in_use for other in seen.others)
         text = ngettext(
@@ -218,13 +224,3 @@ def _exit_code(results: Sequence[object]) -> ExitCode:
 
 def _show_step(host: str, step: str) -> None:
     sys.stderr.write(f"{host}: {one_line(step)}\n")
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return _("{count:.0f} s").format(count=max(0.0, seconds))
-    if seconds < 7200:
-        return _("{count:.0f} min").format(count=seconds / 60)
-    if seconds < 48 * 3600:
-        return _("{count:.0f} h").format(count=seconds / 3600)
-    return _("{count:.0f} d").format(count=seconds / 86400)

@@ -18,7 +18,7 @@ from dttui.cli.rank_logs import LAST_LINES, RankPrinter, check_ranks, chosen_ran
 from dttui.cli.sources import read_submission
 from dttui.errors import ExitCode
 from dttui.i18n import _
-from dttui.jobs import JobDirectory, JobFollower, check_ignored
+from dttui.jobs import JobDirectory, check_ignored
 from dttui.planning import Plan, Submission
 from dttui.sanitize import clean
 from dttui.spec import DocumentError, Finding, Severity, as_problem
@@ -50,6 +50,7 @@ def launch(
         DocumentError: the plan has errors.
     """
     options.unfinished = _("There was no job yet: nothing was started. Run the same command again.")
+    submission = replace(submission, for_s=options.for_s, is_queued=options.queue)
     plan = App().plan(submission)
     if plan.errors:
         raise DocumentError(as_problem(finding, file) for finding in plan.errors)
@@ -77,10 +78,13 @@ async def _run_job(submission: Submission, plan: Plan, options: Namespace, start
         _tell_earlier(printer, *found.earlier)
     if found.was_running:
         _tell_attached(printer, directory, submission.base / plan.upload if plan.upload is not None else None)
-    follower = JobFollower(directory, reads_samples=False)
+    follower = App().follow(directory, reads_samples=False)
     printer.follow(follower, last_lines=LAST_LINES if found.was_running else None)
     view = follower.view
-    has_started = (lambda: view.state in STARTED) if options.detach else (lambda: False)
+
+    def has_started() -> bool:
+        return options.detach and (view.state in STARTED or view.is_queued)
+
     await follow_job(follower, printer, interrupts, until=has_started)
     if options.detach and not follower.is_over:
         await tell_detached(directory, printer)
@@ -92,7 +96,7 @@ async def _run_job(submission: Submission, plan: Plan, options: Namespace, start
         print(directory.job_id)
     if view.exit_code is not None:
         return view.exit_code
-    return ExitCode.OK if options.detach and view.state in STARTED else ExitCode.NOT_FINISHED
+    return ExitCode.OK if has_started() else ExitCode.NOT_FINISHED
 
 
 def _is_warning(finding: Finding) -> bool:
@@ -135,7 +139,7 @@ def _tell_earlier(printer: Printer, directory: JobDirectory, keys: list[str]) ->
 def _tell_attached(printer: Printer, directory: JobDirectory, upload: Path | None) -> None:
     """Say that a job runs already, and what of its files has changed since."""
     printer.note(_("this job runs already: attached to it. --new starts another one"))
-    follower = JobFollower(directory, reads_samples=False)
+    follower = App().follow(directory, reads_samples=False)
     follower.catch_up()
     changed = App().changed_files(directory, follower.view.attempt, upload) if upload is not None else None
     if changed:

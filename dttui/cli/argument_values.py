@@ -14,6 +14,8 @@ from dttui.spec import did_you_mean, parse_duration, printable
 
 MOST_DIGITS = 18
 """Of a whole number."""
+LEAST_MESSAGE, MOST_MESSAGE = 8, 1 << 30
+"""Bytes of the largest message of a bench."""
 MOST_SPEED = 1e9
 """Of a replay: thirty years a second."""
 
@@ -91,3 +93,18 @@ def seconds(text: str) -> float:
     if not found:
         raise ArgumentTypeError(_("{text} is no time in which anything can be done").format(text=printable(text)))
     return found
+
+
+def byte_size(text: str) -> int:
+    """Return the bytes of a message, whole elements of four bytes."""
+    from dttui.spec import format_bytes, parse_bytes  # With the models, which few verbs need.
+
+    try:
+        found = int(parse_bytes(text))
+    except ValueError as fault:
+        raise ArgumentTypeError(str(fault)) from fault
+    if not LEAST_MESSAGE <= found <= MOST_MESSAGE:
+        told = _("{text} is no size of a message: from {least} to {most}")
+        least, most = format_bytes(LEAST_MESSAGE), format_bytes(MOST_MESSAGE)
+        raise ArgumentTypeError(told.format(text=printable(text), least=least, most=most))
+    return found - found % 4

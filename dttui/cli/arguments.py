@@ -10,10 +10,22 @@ from argparse import (
     Namespace,
     RawDescriptionHelpFormatter,
 )
+from collections.abc import Collection
+from typing import Any
 
 from dttui import __version__
-from dttui.cli.argument_values import event_kinds, final_states, natural, positive, ranks, seconds, speed
+from dttui.cli.argument_values import natural, positive, ranks, seconds
 from dttui.cli.estimate_arguments import add_arguments
+from dttui.cli.verb_arguments import (
+    add_agents,
+    add_bench,
+    add_events,
+    add_history,
+    add_init,
+    add_job,
+    add_render,
+    add_replay,
+)
 from dttui.i18n import LANGUAGES, _
 from dttui.spec import did_you_mean, printable
 
@@ -24,6 +36,7 @@ COMMANDS = {
     "stop": ("stopping", "stop"),
     "attach": ("attach", "attach"),
     "preflight": ("preflight", "preflight"),
+    "bench": ("benching", "bench"),
     "plan": ("apply", "show_plan"),
     "validate": ("validating", "validate"),
     "render": ("rendering", "render"),
@@ -38,7 +51,8 @@ COMMANDS = {
     "stacks": ("stacks", "stacks"),
     "replay": ("replaying", "replay"),
     "remove": ("removing", "remove_jobs"),
-    "envs": ("hosts", "envs"),
+    "envs": ("environments", "envs"),
+    "queue": ("queueing", "queue"),
     "agents": ("agents", "agents"),
     "doctor": ("doctor", "doctor"),
     "schema": ("language", "show_schema"),
@@ -50,9 +64,9 @@ COMMANDS = {
 """Verb → module of this package, and the function in it."""
 LAUNCHING = ("apply", "again", "restart")
 """Verbs that start a job."""
-DRY = (*LAUNCHING, "stop", "remove", "preflight", "agents", "envs", "render", "init", "fmt", "import")
+DRY = (*LAUNCHING, "stop", "remove", "preflight", "bench", "agents", "envs", "render", "init", "fmt", "import")
 """Verbs that do something, and say with `--dry-run` what that would be."""
-BOUNDED = (*DRY, "attach", "doctor")
+BOUNDED = (*DRY, "attach", "doctor", "queue")
 """Verbs that take time, which `--timeout` bounds."""
 
 
@@ -75,8 +89,30 @@ class _Output(Action):
         namespace.output, namespace.prints = values, True
 
 
-def make_parser() -> ArgumentParser:
-    """Return the parser of the whole command line."""
+class _Unread(ArgumentParser):
+    """Stands for the parser of a verb that a command line does not name: nothing but its line of help is asked for."""
+
+    def __init__(self, **_options: Any) -> None:
+        """Take nothing in: to make arguments that nobody reads is what a light verb would take longest for."""
+
+    def _ignore(self, *_arguments: Any, **_options: Any) -> Any:
+        return self
+
+    add_argument = add_argument_group = add_mutually_exclusive_group = add_subparsers = add_parser = _ignore
+    set_defaults = _ignore
+
+
+def make_parser(words: Collection[str] | None = None) -> ArgumentParser:
+    """Return the parser of the whole command line.
+
+    Args:
+        words: of a command line; arguments of a verb that is not among them are left out. `None` leaves nothing out.
+    """
+
+    def parser_of_verb(prog: str, **options: Any) -> ArgumentParser:
+        is_named = words is None or prog.rpartition(" ")[2] in words
+        return _Parser(prog=prog, **options) if is_named else _Unread()
+
     common = ArgumentParser(add_help=False, argument_default=SUPPRESS)
     _add_common(common)
     parser: ArgumentParser = _Parser(
@@ -113,10 +149,11 @@ def make_parser() -> ArgumentParser:
     _add_acting(acting)
     new_help = _("start another one even where the same job runs already")
     parser.add_argument("--new", action="store_true", help=new_help)
+    _add_sharing(parser, for_s=None, queue=False)
     _add_ignore(parser, default=[])
     _add_rank_logs(parser, logs=None, raw=False)
     parser.add_argument("--theme", help=_("colour theme of the screen"))
-    verbs = parser.add_subparsers(dest="verb", metavar=_("VERB"))
+    verbs = parser.add_subparsers(dest="verb", metavar=_("VERB"), parser_class=parser_of_verb)  # type: ignore[call-overload]  # it is called, no more
 
     tui = verbs.add_parser("tui", parents=[common], help=_("open the screen (the default)"))
     tui.add_argument("file", nargs="?", metavar="JOB.YAML", help=_("job to start from"))
@@ -126,6 +163,7 @@ def make_parser() -> ArgumentParser:
     detach_help = _("return once the job has started or was refused")
     apply.add_argument("--detach", action="store_true", default=SUPPRESS, help=detach_help)
     apply.add_argument("--new", action="store_true", default=SUPPRESS, help=new_help)
+    _add_sharing(apply)
     _add_ignore(apply)
     _add_rank_logs(apply)
     for verb, told in (
@@ -133,10 +171,11 @@ def make_parser() -> ArgumentParser:
         ("restart", _("let a job that is over go on from its newest checkpoint; it is another job")),
     ):
         again = verbs.add_parser(verb, parents=[common, acting], help=told)
-        _add_job(again)
+        add_job(again)
         set_help = _("with this value of the job file: run.env.LR=0.1; may be given several times")
         again.add_argument("--set", dest="settings", metavar="KEY=VALUE", action="append", default=[], help=set_help)
         again.add_argument("--detach", action="store_true", default=SUPPRESS, help=detach_help)
+        _add_sharing(again)
         _add_ignore(again)
         _add_rank_logs(again)
     preflight = verbs.add_parser(
@@ -150,6 +189,8 @@ def make_parser() -> ArgumentParser:
         "--bandwidth", action="store_true", help=_("measure it too, each node to the next; plans then count on it")
     )
     _add_ignore(preflight)
+    bench_help = _("measure links and collectives of hosts by a job of its own; plans then count on it")
+    add_bench(verbs.add_parser("bench", parents=[common, acting], help=bench_help, description=bench_help))
     plan = verbs.add_parser(
         "plan", parents=[common], help=_("show what would run, from the job and the inventory; asks no host")
     )
@@ -159,12 +200,12 @@ def make_parser() -> ArgumentParser:
     )
     validate.add_argument("file", metavar="JOB.YAML")
 
-    _add_render(
+    add_render(
         verbs.add_parser("render", parents=[common, acting], help=_("write a directory that runs a job without dttui"))
     )
 
     start_help = _("write a script that trains, and a job file that runs it; --list shows the templates")
-    _add_init(verbs.add_parser("init", parents=[common, acting], help=start_help))
+    add_init(verbs.add_parser("init", parents=[common, acting], help=start_help))
     schema = verbs.add_parser("schema", parents=[common], help=_("print the JSON Schema of job files or inventories"))
     schema.add_argument("of", nargs="?", choices=["job", "inventory"], default="job")
     fmt = verbs.add_parser(
@@ -201,7 +242,11 @@ def make_parser() -> ArgumentParser:
     )
     envs.add_argument("name", nargs="*", metavar="NAME", help=_("environments; for import, aliases of ~/.ssh/config"))
     envs.add_argument("--fingerprint", help=_("trust: the fingerprint you were told, SHA256:…"))
-    _add_agents(
+    lines = verbs.add_parser(
+        "queue", parents=[common, bounded], help=_("list who waits for hosts, the first one first")
+    )
+    lines.add_argument("name", nargs="*", metavar="NAME", help=_("environments; all of the inventory by default"))
+    add_agents(
         verbs.add_parser("agents", parents=[common], help=_("the agent on hosts: deploy, status, …")),
         common,
         acting,
@@ -219,14 +264,14 @@ def make_parser() -> ArgumentParser:
     )
     ps = verbs.add_parser("ps", parents=[common], help=_("list jobs"), description=ps_columns)
     ps.add_argument("-a", "--all", action="store_true", help=_("finished ones too"))
-    _add_history(
+    add_history(
         verbs.add_parser("history", parents=[common], help=_("list jobs that are over, and what they failed of"))
     )
     both = verbs.add_parser("compare", parents=[common], help=_("what differs between two jobs, and how they trained"))
     for place, letter in (("first", "A"), ("second", "B")):
         both.add_argument(place, metavar=letter, help=_("job id or name, the start of an id, or `last`"))
-    _add_events(verbs.add_parser("events", parents=[common], help=_("print all that happened in a job")))
-    _add_replay(verbs.add_parser("replay", parents=[common], help=_("tell a job again, at a chosen speed")))
+    add_events(verbs.add_parser("events", parents=[common], help=_("print all that happened in a job")))
+    add_replay(verbs.add_parser("replay", parents=[common], help=_("tell a job again, at a chosen speed")))
     sick = verbs.add_parser(
         "doctor",
         parents=[common, bounded],
@@ -234,13 +279,13 @@ def make_parser() -> ArgumentParser:
     )
     sick.add_argument("name", nargs="*", metavar="HOST", help=_("environments; all of the inventory by default"))
     status = verbs.add_parser("status", parents=[common], help=_("show one job"))
-    _add_job(status)
+    add_job(status)
     why = verbs.add_parser("diagnose", parents=[common], help=_("why a job failed: the first failure, and what to try"))
-    _add_job(why)
+    add_job(why)
     stands = verbs.add_parser(
         "stacks", parents=[common], help=_("where the ranks of a running job stand: who waits for whom, and each stack")
     )
-    _add_job(stands)
+    add_job(stands)
     stands.add_argument(
         "--rank", type=natural, action="append", metavar="N", help=_("only this rank; may be given again")
     )
@@ -267,7 +312,7 @@ def make_parser() -> ArgumentParser:
     _add_raw(logs)
     attach = verbs.add_parser(
         "attach",
-        parents=[common, bounded],
+        parents=[common, acting],
         help=_("follow a job from any terminal, to its end; leaving does not stop it"),
     )
     attach.add_argument(
@@ -305,11 +350,11 @@ def parse_arguments(arguments: list[str]) -> Namespace:
     if "--" in arguments:
         end = arguments.index("--")
         if "import" in arguments[:end]:
-            options = make_parser().parse_args(arguments[:end])
+            options = make_parser(arguments).parse_args(arguments[:end])
             if options.verb == "import":
                 options.command = arguments[end + 1 :]
                 return options
-    return make_parser().parse_args(arguments)
+    return make_parser(arguments).parse_args(arguments)
 
 
 def _add_acting(parser: ArgumentParser, **defaults: object) -> None:
@@ -332,63 +377,6 @@ def _add_common(parser: ArgumentParser) -> None:
     parser.add_argument("-v", "--verbose", action="count", help=_("say more; twice for SSH too"))
 
 
-def _add_agents(
-    parser: ArgumentParser, common: ArgumentParser, acting: ArgumentParser, bounded: ArgumentParser
-) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar=_("ACTION"))
-    helps = {
-        "deploy": _("bring the agent of this dttui to hosts; where it is already, nothing changes"),
-        "status": _("say what agent each host has, what runs there and whether it is outdated"),
-        "upgrade": _("as deploy, but only where there is an agent; jobs that run go on under the version before"),
-        "remove": _("take the agent off hosts; refused where a job runs"),
-    }
-    for name, text in helps.items():
-        parents = [common, bounded if name == "status" else acting]
-        action = actions.add_parser(name, parents=parents, help=text, description=text)
-        action.add_argument("name", nargs="*", metavar="HOST", help=_("environments; all of the inventory by default"))
-        if name in ("deploy", "upgrade"):
-            action.add_argument("--wheelhouse", metavar="DIR", help=_("take the wheels from here instead of PyPI"))
-            action.add_argument("--yes", action="store_true", help=_("replace newer agents by this older one too"))
-        elif name == "remove":
-            action.add_argument("--yes", action="store_true", help=_("do not ask first"))
-            action.add_argument("--force", action="store_true", help=_("stop the jobs that run there first"))
-            action.add_argument("--jobs", action="store_true", help=_("also what jobs left, but for checkpoints"))
-            action.add_argument("--checkpoints", action="store_true", help=_("with --jobs: checkpoints there too"))
-
-
-def _add_history(parser: ArgumentParser) -> None:
-    parser.description = _(
-        "The columns are those of `ps`, with the code of the cause after the state, and the number of attempts after "
-        "the time that they took."
-    )
-    parser.add_argument("--since", metavar="7d|TIME", help=_("only jobs that were started since then"))
-    state_help = _("only jobs that ended so: SUCCEEDED, FAILED or CANCELLED, or several with commas between")
-    parser.add_argument("--state", type=final_states, metavar="STATES", help=state_help)
-    parser.add_argument("--name", metavar="PATTERN", help=_("only jobs of this name; * stands for anything"))
-    cause_help = _("only jobs that failed of this: a code as the list shows it, such as cuda-oom")
-    parser.add_argument("--cause", metavar="CODE", help=cause_help)
-
-
-def _add_events(parser: ArgumentParser) -> None:
-    _add_job(parser)
-    kind_help = _("only events of this kind, or of several with commas between: job_state, finding, …")
-    parser.add_argument("--kind", type=event_kinds, metavar="KINDS", help=kind_help)
-    parser.add_argument("--node", help=_("only this node"))
-    parser.add_argument("--since", metavar="10m|TIME", help=_("only what happened since then"))
-
-
-def _add_replay(parser: ArgumentParser) -> None:
-    parser.description = _(
-        "States, readings of hosts, what ranks report and print, in the order of time, up to now where the job runs: "
-        "on a terminal on the run screen, else as text, as with --output human or jsonl."
-    )
-    _add_job(parser)
-    speed_help = _("so many times as fast as it was, 10 by default; max for all at once")
-    parser.add_argument("--speed", type=speed, metavar="10|max", default=10.0, help=speed_help)
-    ranks_help = _("as text, with the lines of these ranks: all, none, or numbers such as 0,3; 0 by default")
-    parser.add_argument("--logs", dest="ranks", type=ranks, metavar="RANKS", default=(0,), help=ranks_help)
-
-
 def _add_rank_logs(parser: ArgumentParser, **defaults: object) -> None:
     """Add whose lines are shown; `defaults` are of the top parser, which those of verbs must not undo."""
     logs_help = _(
@@ -403,36 +391,16 @@ def _add_raw(parser: ArgumentParser, default: object = SUPPRESS) -> None:
     parser.add_argument("--raw", action="store_true", default=default, help=raw_help)
 
 
-def _add_render(parser: ArgumentParser) -> None:
-    parser.add_argument("file", metavar="JOB.YAML")
-    parser.add_argument("-o", dest="into", metavar="DIR", required=True, help=_("where to write it"))
-    target_help = _("scripts: run.sh for each node (the default); slurm: a batch script besides; kubernetes: manifests")
-    parser.add_argument("--target", default="scripts", metavar="TARGET", help=target_help)
-    parser.add_argument("--image", metavar="IMAGE", help=_("kubernetes: instead of run.container.image"))
-    parser.add_argument("--yes", action="store_true", help=_("replace what DIR holds of it already, without asking"))
-
-
-def _add_init(parser: ArgumentParser) -> None:
-    directory_help = _("where to write it; a new directory of the template's name by default")
-    parser.add_argument("directory", nargs="?", metavar="DIR", help=directory_help)
-    parser.add_argument("--framework", metavar="F", help=_("the template of this framework"))
-    parser.add_argument("--template", metavar="T", help=_("this template"))
-    nodes_help = _("the environments to run on, the master first; the first of the inventory by default")
-    parser.add_argument("--nodes", metavar="A,B", help=nodes_help)
-    parser.add_argument("--list", action="store_true", help=_("show the templates, and write nothing"))
-    parser.add_argument("--yes", action="store_true", help=_("replace what DIR holds of it already, without asking"))
-
-
 def _add_ignore(parser: ArgumentParser, default: object = SUPPRESS) -> None:
     explanation = _("go on in spite of this error of the preflight; may be given several times")
     parser.add_argument("--ignore", metavar="CODE", action="append", default=default, help=explanation)
 
 
-def _add_job(parser: ArgumentParser) -> None:
+def _add_sharing(parser: ArgumentParser, **defaults: object) -> None:
+    """Add what others who use the hosts are told; `defaults` are of the top parser."""
+    queue_help = _("wait until the hosts have room, in the order of asking; `dttui queue` lists who waits")
+    parser.add_argument("--queue", action="store_true", default=defaults.get("queue", SUPPRESS), help=queue_help)
+    for_help = _("say to others who use the hosts that you need them for so long, as 30m or 8h; nothing ends then")
     parser.add_argument(
-        "job",
-        nargs="?",
-        default="last",
-        metavar="JOB",
-        help=_("job id or name, the start of an id, or `last`, the default"),
+        "--for", dest="for_s", type=seconds, metavar="8h", default=defaults.get("for_s", SUPPRESS), help=for_help
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from argparse import Namespace
 from collections.abc import Coroutine
@@ -10,13 +11,13 @@ from dtagent.protocol.events import Event, EventKind
 
 from dttui import jobs
 from dttui.app import App
-from dttui.cli.following import Interrupts, follow_job, in_order, show_to_the_end
+from dttui.cli.following import Interrupts, follow_job
 from dttui.cli.printing import one_line, print_rows
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.rank_logs import LAST_LINES, RankPrinter, check_ranks, chosen_ranks
+from dttui.cli.showing import in_order, shown_to_the_end
 from dttui.errors import ExitCode, NotFinishedError
 from dttui.i18n import _
-from dttui.jobs import JobFollower
 from dttui.words import state_name
 
 LAST_EVENTS = 12
@@ -44,15 +45,19 @@ def _bring_back_all(options: Namespace) -> int:
         directory = jobs.find(summary.job_id)
         if not directory.is_over():
             try:
-                found[summary.job_id] = App().revive(directory)
+                is_led = directory.has_controller()
+                found[summary.job_id] = not is_led if options.dry_run else App().revive(directory)
             except NotFinishedError as error:  # The others are to be followed all the same.
                 worst = error.exit_code
                 sys.stderr.write(one_line(f"{summary.job_id}: {error.message}") + "\n")
     if options.output != "human":
-        print_rows([{"job_id": job, "was_brought_back": is_new} for job, is_new in found.items()], options.output)
+        key, dry = ("would_be_brought_back", {"dry_run": True}) if options.dry_run else ("was_brought_back", {})
+        print_rows([{"job_id": job, key: is_new, **dry} for job, is_new in found.items()], options.output)
         return worst
     for job, is_new in found.items():
         told = _("{id}: followed again") if is_new else _("{id}: followed as before")
+        if is_new and options.dry_run:
+            told = _("{id}: would be followed again")
         print(told.format(id=job))
     if not found:
         print(_("no job goes on"))
@@ -65,21 +70,23 @@ async def _attach(options: Namespace) -> int:
     printer = RankPrinter(options.output, chosen_ranks(options), is_raw=options.raw)
     interrupts = Interrupts(printer, TerminalPrompter(), stops=False)
     interrupts.install()
-    follower = JobFollower(directory, reads_samples=False)
-    earlier = list(in_order(follower.catch_up()))
-    if options.output != "jsonl":
-        earlier = recent([event for event in earlier if event.kind is not EventKind.METRIC])
+    follower = App().follow(directory, reads_samples=False)
+    tells_all = options.output == "jsonl"
+    earlier = list(in_order(follower.catch_up(with_reports=tells_all)))
+    if not tells_all:
+        earlier = recent(earlier)
     options.unfinished = _("The job goes on: `dttui attach {id}` follows it, `dttui stop {id}` ends it.").format(
         id=directory.job_id
     )
     printer.note(_("job {id}: {state}").format(id=directory.job_id, state=state_name(follower.view.state)))
     known = {name: node.logged_ranks for name, node in follower.view.nodes.items()}
     check_ranks(options.logs, known, directory.job_id)
-    printer.follow(follower, last_lines=None if options.output == "jsonl" else LAST_LINES)
+    printer.follow(follower, last_lines=None if tells_all else LAST_LINES)
     printer.events(earlier)
     if follower.is_over:
-        if App().revive(directory, looks_again=True):
-            await show_to_the_end(follower, printer)
+        if App().revive(directory, cleans_up=True):
+            for pause_s in shown_to_the_end(follower, printer):
+                await asyncio.sleep(pause_s)
     else:
         await follow_job(follower, printer, interrupts)
     if not follower.is_over:

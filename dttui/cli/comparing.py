@@ -10,13 +10,11 @@ from typing import Any
 
 from dttui import jobs
 from dttui.cli.figures import figures_text, number
-from dttui.cli.listing import job_duration
 from dttui.cli.printing import one_line, print_document, table_text
 from dttui.errors import ExitCode
 from dttui.i18n import _, ngettext
 from dttui.jobs import ComparedJob, Comparison, JobSummary
-from dttui.timestamps import elapsed_s
-from dttui.words import measure_name, state_name
+from dttui.words import clock, measure_name, state_name
 
 MOST_DIFFERENCES = 60
 """That are printed for a person; JSON has all."""
@@ -80,7 +78,7 @@ def _jobs_text(found: Comparison, summaries: Sequence[JobSummary]) -> str:
     header = ("", _("JOB"), _("STATE"), _("CAUSE"), _("TOOK"), _("ATTEMPTS"), _("LAST STEP"))
     rows = []
     for letter, job, side in zip("AB", summaries, (found.first, found.second), strict=True):
-        took = job_duration(elapsed_s(job.started_at, job.ended_at)) if job.started_at is not None else "–"
+        took = "–" if job.took_s is None else clock(job.took_s)
         step = _last_step(side)
         last = "–" if step is None else f"{step:,}"
         rows.append((letter, job.job_id, state_name(job.state), job.cause or "–", took, str(job.attempts), last))

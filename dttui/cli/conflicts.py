@@ -23,6 +23,12 @@ def refuse_conflicts(options: Namespace) -> None:
             "dttui --apply JOB.YAML --detach",
         )
     _refuse_idle(options, launches=launches)
+    for option, given in (("--for", options.for_s is not None), ("--queue", options.queue)):
+        if given and not launches:
+            raise UsageError(
+                _("{option} goes with apply, again and restart").format(option=option),
+                f"dttui --apply JOB.YAML {option}" + " 8h" * (option == "--for"),
+            )
     if options.verb == "attach" and options.all and options.job is not None:
         raise UsageError(
             _("{option} and {other} exclude each other").format(option="--all", other="JOB"), "dttui attach --all"
@@ -55,6 +61,8 @@ def _refuse_idle(options: Namespace, *, launches: bool) -> None:
         ("--dry-run", options.dry_run, () if looks else DRY),
         ("--timeout", options.timeout is not None, BOUNDED),
     ):
+        if option == "--dry-run" and options.verb == "attach" and options.all:
+            continue  # To bring controllers back is to do something; to follow a job is not.
         if given and not launches and options.verb not in verbs:
             raise UsageError(
                 _("{option} goes with verbs that do something: {verbs}").format(

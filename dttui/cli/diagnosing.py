@@ -11,14 +11,13 @@ from dttui.diagnosis import sections
 from dttui.diagnosis.diagnosis_data import document
 from dttui.errors import ExitCode
 from dttui.i18n import _
-from dttui.jobs import JobFollower
 from dttui.words import state_name
 
 
 def diagnose_job(options: Namespace) -> int:
     """Tell why a job failed; return its outcome, or 101 while it is not over."""
     directory = jobs.find(options.job)
-    follower = JobFollower(directory, reads_samples=False)
+    follower = App().follow(directory, reads_samples=False)
     follower.catch_up()
     found = App().diagnose(directory, follower.view)
     if options.output != "human":

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from importlib import import_module
 
+from dttui.app import Caller
 from dttui.cli.arguments import COMMANDS, LAUNCHING, parse_arguments
 from dttui.cli.conflicts import refuse_conflicts
 from dttui.cli.hangup import hang_up_with_terminal
@@ -28,14 +29,16 @@ def run(argv: list[str] | None = None) -> int:
     """Do what a command line says; return the exit status of DESIGN §4.1."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # It looks for them in all that is installed.
-    set_language(_language_of(arguments))
+    caller = Caller(_language_of(arguments))
+    set_language(caller.language)  # Of what is said in no call: the parser's words are the first.
     options = parse_arguments(arguments)
     logging.basicConfig(
         stream=sys.stderr, level=logging.DEBUG if options.verbose else logging.ERROR, format="%(levelname)s %(message)s"
     )
     logging.getLogger("paramiko").setLevel(logging.DEBUG if options.verbose > 1 else logging.CRITICAL)
     try:
-        return int(_do(options))
+        with caller.speaks():
+            return int(_do(options))
     except DttuiError as error:
         _print_error(error, options)
         return int(error.exit_code)

@@ -6,15 +6,14 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
 from dttui.app import App, Caller, Checkup, Site, Trouble
-from dttui.cli.printing import Printer, one_line, print_document
+from dttui.cli.printing import MARKS, Printer, one_line, print_document
 from dttui.cli.prompting import TerminalPrompter
-from dttui.cli.sources import choose, inventory_path, read_inventory
+from dttui.cli.sources import choose, own_options, read_inventory
 from dttui.errors import UsageError
 from dttui.i18n import _, ngettext
 from dttui.inventory import Inventory
+from dttui.planning import without_node
 from dttui.spec import Severity
-
-_MARKS = {Severity.ERROR: "✗", Severity.WARNING: "⚠", Severity.INFO: "·"}
 
 
 async def doctor(options: Namespace) -> int:
@@ -31,7 +30,7 @@ async def doctor(options: Namespace) -> int:
             environments,
             TerminalPrompter(),
             unread=unread,
-            options=_own_options(options),
+            options=own_options(options),
             on_wait=Printer(options.output).waits,
         )
     if options.output == "human":
@@ -44,13 +43,6 @@ async def doctor(options: Namespace) -> int:
     else:
         print_document(_document(found), options.output)
     return found.exit_code
-
-
-def _own_options(options: Namespace) -> Sequence[str]:
-    """Return what has to be repeated in a call of dttui about the same hosts."""
-    if options.demo:
-        return ("--demo",)
-    return ("--inventory", str(inventory_path(options))) if options.inventory else ()
 
 
 def _lines(found: Checkup) -> Iterator[str]:
@@ -77,8 +69,8 @@ def _place(title: str, troubles: Sequence[Trouble]) -> Iterator[str]:
         finding = item.finding
         message = finding.message
         if item.place is Site.HOST:  # Its name stands above.
-            message = message.removeprefix(finding.subject).lstrip(":： ")
-        yield f"  {_MARKS[finding.severity]} {finding.code}: {message}"
+            message = without_node(message, finding.subject)
+        yield f"  {MARKS[finding.severity.value]} {finding.code}: {message}"
         if finding.hint:
             yield f"      → {finding.hint}"
         for command in item.commands:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction
 from collections.abc import Callable
-from decimal import Decimal, InvalidOperation
 
 from dttui.i18n import _
 from dttui.spec import shown
@@ -83,6 +82,8 @@ def _one_of(*numbers: int) -> Callable[[str], int]:
 
 
 def _positive(text: str) -> int:
+    from decimal import Decimal, InvalidOperation
+
     from dttui.spec import MOST_COUNT
 
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from argparse import Namespace
 from typing import Any
 
@@ -34,29 +35,30 @@ _OF_THE_JOB = (
 
 def show_estimate(options: Namespace) -> int:
     """Print what one layout costs: of a job as it is, with what the options change, or of the options alone."""
-    found = App().estimate(_question(options, _said(options)), _job_of(options))
+    found = App().drafts.estimate(_question(options, _said(options)), _job_of(options))
     if options.output != "human":
         told = [finding.model_dump(mode="json") for finding in found.findings]
         print_document({**found.estimate.model_dump(mode="json"), "findings": told}, options.output)
     else:
-        print("\n".join(estimate_lines(found.estimate)))
+        print("\n".join(estimate_lines(found.estimate, time.time())))
         print_findings(found.findings)
     return ExitCode.OK
 
 
 def show_recommendation(options: Namespace) -> int:
     """Print which layouts are fastest, and for a job file what to write into it; exit 2 where none can be."""
-    found = App().recommend(_question(options, {}), _job_of(options))
-    advice, gpus, gpu, batch = found.advice, found.gpus, found.gpu, found.global_batch
+    found = App().drafts.recommend(_question(options, {}), _job_of(options))
+    advice = found.advice
     if options.output != "human":
-        document: dict[str, Any] = {"gpus": gpus, "gpu": gpu, "global_batch": batch, **advice.model_dump(mode="json")}
+        asked = {"gpus": found.gpus, "gpu": found.gpu, "global_batch": found.global_batch}
+        document: dict[str, Any] = {**asked, **advice.model_dump(mode="json")}
         for candidate, edit in zip(document["candidates"], found.edits, strict=False):
             candidate["edit"] = edit
         print_document(document, options.output)
         return ExitCode.OK if advice.candidates else ExitCode.USAGE
     if advice.problem is not None:
         raise UsageError(advice.problem)
-    lines = advice_lines(advice, gpus, gpu, batch, batch_is_given=found.batch_is_given)
+    lines = advice_lines(found)
     if found.edits:
         lines += edit_lines(found.edits[0], found.framework_problem)
     print("\n".join(lines))

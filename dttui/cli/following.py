@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
-import math
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from dtagent.protocol.events import Event, EventKind, JobState
+from dtagent.protocol.events import JobState
 
-from dttui.app import App, PromptKind
+from dttui.app import App, JobFollower, PromptKind
 from dttui.cli.printing import Printer
 from dttui.cli.prompting import TerminalPrompter
+from dttui.cli.showing import ended_first, show_new
 from dttui.errors import NotFinishedError
 from dttui.i18n import _
-from dttui.jobs import JobDirectory, JobFollower
+from dttui.jobs import JobDirectory
 
 if TYPE_CHECKING:
     from dttui.app import ControllerClient
 
-POLL_S = 0.1
 MOST_DEATHS = 3
 """Controllers of one job that may die while it is followed."""
 STARTED = (JobState.RENDEZVOUS, JobState.RUNNING, JobState.STOPPING)
@@ -105,21 +103,9 @@ async def follow_job(
         if await _follow_controller(follower, printer, interrupts, until):
             break
     else:
-        raise _ended_first(directory)
+        raise ended_first(directory)
     if interrupts.left and not follower.is_over:
         printer.note(_("leaving; the job goes on. `dttui stop {id}` ends it").format(id=directory.job_id))
-
-
-async def show_to_the_end(follower: JobFollower, printer: Printer) -> None:
-    """Print events until the job is over and its controller gone, which may look at lost hosts after that.
-
-    One that only waits until the disk has room is not waited for.
-    """
-    is_watched = True
-    while is_watched and not (follower.is_over and follower.view.waits_for_room):
-        is_watched = await _show(follower, printer, lambda: False, past_the_end=True)
-    if not follower.is_over:
-        raise _ended_first(follower.directory)
 
 
 async def tell_detached(directory: JobDirectory, printer: Printer) -> None:
@@ -127,7 +113,7 @@ async def tell_detached(directory: JobDirectory, printer: Printer) -> None:
     typed: tuple[str, ...] = ()
     with contextlib.suppress(NotFinishedError):
         client = await App().attach(directory)
-        typed = await client.credentials()
+        typed = await client.typed_kinds()
         await client.close()
     attach = _("the job goes on, unknown until the next `dttui attach {id}`").format(id=directory.job_id)
     session = App().login_session()
@@ -161,7 +147,7 @@ async def _follow_controller(
     try:
         client = await App().attach(follower.directory, interrupts.prompter)
     except NotFinishedError:
-        while await _show(follower, printer, lambda: False):
+        while await _show(follower, printer, lambda: False) and not follower.is_over:
             pass
         return follower.is_over
     interrupts.attach(client)
@@ -179,38 +165,15 @@ async def _follow_controller(
         await interrupts.finish()
 
 
-async def _show(
-    follower: JobFollower, printer: Printer, until: Callable[[], bool], *, past_the_end: bool = False
-) -> bool:
+async def _show(follower: JobFollower, printer: Printer, until: Callable[[], bool]) -> bool:
     """Print what is new; return whether there may be more."""
-    # Asked before reading: what a controller wrote last is read before it is missed.
-    alive = follower.directory.has_controller()
-    new = follower.poll()
-    printer.events(in_order(new))
-    printer.waits(*follower.view.stop_awaits())
-    if until() or (follower.is_over and not past_the_end):
+    pause_s = show_new(follower, printer)
+    if until() or follower.is_over:
         return True
-    if not alive and not new:
+    if pause_s is None:
         return False
-    await asyncio.sleep(0 if new else POLL_S)
+    await asyncio.sleep(pause_s)
     return True
-
-
-def in_order(events: Sequence[Event]) -> Iterator[Event]:
-    """Yield what was read together as it happened, the outcome last: reports of metrics come from a file of their own.
-
-    Clocks differ and can be set back, so neither file's own order is touched.
-    """
-    happened = [event for event in events if event.kind is not EventKind.METRIC]
-    reports = [event for event in events if event.kind is EventKind.METRIC]
-    return heapq.merge(happened, reports, key=lambda event: math.inf if event.kind is EventKind.OUTCOME else event.time)
-
-
-def _ended_first(directory: JobDirectory) -> NotFinishedError:
-    hint = _("See {path}.").format(path=directory.controller_log)
-    if not directory.has_room():
-        hint = _("There is no room in {path}: make some, and try again.").format(path=directory.path)
-    return NotFinishedError(_("the controller of {id} ended before the job").format(id=directory.job_id), hint)
 
 
 def _reaches_by_ssh(directory: JobDirectory) -> bool:

@@ -10,8 +10,8 @@ from argparse import Namespace
 from dtagent.protocol.events import EventKind, JobState, Metric
 
 from dttui import jobs
+from dttui.app import App, JobFollower
 from dttui.cli.figures import figures_text
-from dttui.cli.listing import job_duration
 from dttui.cli.printing import (
     failure_text,
     job_document,
@@ -23,10 +23,10 @@ from dttui.cli.printing import (
 from dttui.cli.rank_logs import check_ranks, log_rows
 from dttui.errors import ExitCode, NotFinishedError, UsageError
 from dttui.i18n import _
-from dttui.jobs import JobFollower, LogFollower, parse_since, speed_of, whole_line
+from dttui.jobs import LogFollower, parse_since, speed_of, whole_line
 from dttui.jobs.plan_file import read_plan_file
 from dttui.timestamps import elapsed_s
-from dttui.words import measure_name, node_state_name, state_name
+from dttui.words import clock, measure_name, node_state_name, state_name
 
 POLL_S = 0.2
 TAKE_OVER_WAIT_S = 8.0
@@ -36,7 +36,7 @@ TAKE_OVER_WAIT_S = 8.0
 def status(options: Namespace) -> int:
     """Show one job; return its outcome, or 101 while it runs."""
     directory = jobs.find(options.job)
-    follower = JobFollower(directory, reads_samples=False)
+    follower = App().follow(directory, reads_samples=False)
     follower.catch_up()
     view = follower.view
     if not follower.is_over:
@@ -47,13 +47,16 @@ def status(options: Namespace) -> int:
         newest = view.newest_metric
         now = time.time()
         silences = view.silences(now)
-        took = job_duration(elapsed_s(view.started_at, view.ended_at)) if view.started_at is not None else ""
+        took = clock(elapsed_s(view.started_at, view.ended_at)) if view.started_at is not None else ""
         parts = (view.job_id, state_name(view.state), took, view.headline(now))
         print(one_line("  ".join(part for part in parts if part)))
         for name, node in view.nodes.items():
             ranks = ",".join(map(str, node.ranks)) or "–"
             mark, state = "★" if node.plan.node_rank == 0 else " ", node.word or node_state_name(node.state)
             said = node.message
+            if node.unhealthy_since is not None and not node.is_over:
+                span = elapsed_s(node.unhealthy_since, now)
+                said = _("unhealthy for {seconds:.0f} s: {what}").format(seconds=span, what=node.unhealthy_what)
             if name in silences:
                 said = _("no word for {seconds:.0f} s").format(seconds=silences[name])
             print(one_line(f"  {mark} {name}  [{ranks}]  {state}  {said}".rstrip()))
@@ -71,7 +74,7 @@ def logs(options: Namespace) -> int:
     """Print log lines, each with its rank where there are several files."""
     since = parse_since(options.since, time.time()) if options.since is not None else None
     directory = jobs.find_open(options.job, "logs")
-    follower = JobFollower(directory, reads_samples=False)
+    follower = App().follow(directory, reads_samples=False)
     follower.catch_up()
     attempt = follower.view.attempt if options.attempt is None else options.attempt
     if attempt > follower.view.attempt:
@@ -142,8 +145,6 @@ def _nodes_of(follower: JobFollower, attempt: int) -> dict[str, tuple[int, ...]]
 
 def _let_look(directory: jobs.JobDirectory) -> bool:
     """Have a new controller started where the old one has died; where none can be, what is known is shown as it is."""
-    from dttui.app import App  # A job that is over, or is watched, need not wait for it.
-
     with contextlib.suppress(NotFinishedError):
         return App().revive(directory)
     return False

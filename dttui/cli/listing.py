@@ -13,8 +13,7 @@ from dttui.cli.printing import print_rows, print_table
 from dttui.errors import ExitCode
 from dttui.i18n import _
 from dttui.jobs import parse_since
-from dttui.timestamps import elapsed_s
-from dttui.words import state_name
+from dttui.words import clock, state_name
 
 
 def ps(options: Namespace) -> int:
@@ -61,8 +60,8 @@ def _history_cells(job: jobs.JobSummary) -> tuple[str, ...]:
 
 def _cells(job: jobs.JobSummary) -> tuple[str, ...]:
     started = time.strftime("%F %H:%M", time.localtime(job.started_at)) if job.started_at else "–"
-    lasted = elapsed_s(job.started_at, job.ended_at) if job.started_at else 0.0
-    numbers = job_duration(lasted), str(job.nodes), _ranks(job)
+    took = "–" if job.took_s is None else clock(job.took_s)
+    numbers = took, str(job.nodes), _ranks(job)
     return (job.job_id, state_name(job.state), started, *numbers, job.reason)
 
 
@@ -72,10 +71,3 @@ def _ranks(job: jobs.JobSummary) -> str:
         return str(job.world_size)
     told = _("{count} sim") if job.simulated_gpus == job.gpus else _("{count}, partly sim")
     return told.format(count=job.world_size)
-
-
-def job_duration(seconds: float) -> str:
-    """Return how long a job took, or takes so far: `0:01:23`."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}"

@@ -8,8 +8,8 @@ from typing import Any
 from dttui.cli.estimate_text import gap_lines
 from dttui.frameworks import IN_FULL, reason
 from dttui.i18n import _, in_a_row, ngettext
-from dttui.planning import Plan
-from dttui.planning.models import Aggregate
+from dttui.planning import Aggregate, Plan
+from dttui.planning.cost_text import memory_text, step_text
 from dttui.sanitize import clean
 from dttui.spec import format_bytes
 from dttui.words import process_name
@@ -43,20 +43,10 @@ def plan_text(plan: Plan) -> str:
         " · ".join(_totals(total)),
     ]
     if plan.estimate is not None:
-        memory, step = plan.estimate.memory_per_gpu_gb, plan.estimate.step_time_s
-        lines.append(
-            _(
-                "estimate: {low}–{high} of {room} GB a GPU · {step} s a step ({fast}–{slow}), {share} communication"
-            ).format(
-                low=f"{memory.low:.1f}",
-                high=f"{memory.high:.1f}",
-                room=f"{plan.estimate.gpu_memory_gb:.1f}",
-                step=f"{step.value:.3g}",
-                fast=f"{step.low:.3g}",
-                slow=f"{step.high:.3g}",
-                share=f"{plan.estimate.communication_share:.0%}",
-            )
-        )
+        needs = _("{memory} a GPU").format(memory=memory_text(plan.estimate))
+        share = _("{share} communication").format(share=f"{plan.estimate.communication_share:.0%}")
+        step = _("{time} a step").format(time=step_text(plan.estimate))
+        lines.append(_("estimate: {what}").format(what=" · ".join([needs, step, share])))
         lines += [f"  {line}" for line in gap_lines(plan.estimate)]
     lines.append(
         _("rendezvous within {seconds:g} s · at most {size} of each log kept on a host").format(

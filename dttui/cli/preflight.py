@@ -36,7 +36,7 @@ async def preflight(options: Namespace) -> int:
     if plan.errors:
         raise DocumentError(as_problem(finding, options.file or "") for finding in plan.errors)
     if options.dry_run:
-        _print_dry([node.name for node in plan.nodes], options)
+        _print_dry([*(node.name for node in plan.nodes), *plan.recovery.usable_spares], options)
         return ExitCode.OK
     options.unfinished = _("Nothing was started or changed. Those that had answered by then are shown.")
     painter = _Painter(options)

@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any, TextIO
 from dtagent.protocol.events import Event, EventKind, JobState
 from dtagent.protocol.rpc import to_wire
 
-from dttui.i18n import _
+from dttui.i18n import _, msg
+from dttui.jobs import event_words, hint_of, message_of
 from dttui.planning import Saying, merge
 from dttui.sanitize import clean
 from dttui.spec import Severity, text_width
-from dttui.words import listed, state_name, told_node_state, told_state
+from dttui.words import listed, state_name, told_state
 
 if TYPE_CHECKING:
     from dttui.diagnosis import Diagnosis, ReportSection
-    from dttui.jobs import JobDirectory, JobView
+    from dttui.jobs import JobDirectory, JobView, NodeView
     from dttui.spec import Finding
 
 METRIC_INTERVAL_S = 1.0
@@ -36,7 +37,7 @@ MAX_NAMES = 4
 """Hosts that a line names; the others are counted."""
 MOST_LINE_CHARS = 4000
 BAR_WIDTH = 24
-_MARKS = {"error": "✗", "warning": "⚠", "info": "·"}
+MARKS = {"error": "✗", "warning": "⚠", "info": "·"}
 
 
 def can_rewrite(stream: TextIO) -> bool:
@@ -117,6 +118,13 @@ class Printer:
             self._progress_at = event.time
             sys.stderr.write(f"{when}  {one_line(event.message)}\n")
 
+    def show_share(self, share: float, text: str) -> None:
+        """Write how much of something is done, 0 to 1, over what was written of that before, where a line can be."""
+        if self._can_rewrite:
+            sys.stderr.write(f"\r\x1b[K{share_bar(share)} {one_line(text)}")
+            sys.stderr.flush()
+            self._has_open_line = True
+
     def close_line(self) -> None:
         """Take away a line that would be written over, before anything else is written to the terminal."""
         if self._has_open_line:
@@ -168,22 +176,21 @@ class Printer:
 
 def event_text(event: Event) -> str:
     """Return an event in words; empty where a line before has said as much."""
+    if event.kind is EventKind.OUTCOME:
+        return ""
+    told = event_words(event)
     if event.kind is EventKind.JOB_STATE:
-        return f"{told_state(event.data.get('state'))}  {event.message}"
+        return f"{told.state}  {told.text}"
     if event.kind is EventKind.NODE_STATE:
-        state = told_node_state(event.data.get("state"))
-        return f"  {event.node}: {state}" + (f" ({event.message})" if event.message else "")
-    if event.kind is EventKind.FINDING:
-        hint = f" → {event.data['hint']}" if event.data.get("hint") else ""
-        mark = _MARKS.get(str(event.data.get("severity")), "·")
-        has_place = mark != "·" and {"file", "line", "column"} <= event.data.keys()
-        place = " {file}:{line}:{column}".format(**event.data) if has_place else ""
-        return f"{mark} {event.data.get('code', '')}{place}: {event.message}{hint}"
-    if event.kind is EventKind.METRIC_ALERT:
-        return f"{_MARKS.get(str(event.data.get('severity')), '·')} {event.data.get('code', '')}: {event.message}"
-    if event.kind is EventKind.ALERT:
-        return f"{_MARKS.get(str(event.data.get('severity')), '·')} {event.message}"
-    return "" if event.kind is EventKind.OUTCOME else event.message
+        return f"  {event.node}: {told.state}" + (f" ({told.text})" if told.text else "")
+    if told.severity is None:
+        return told.text
+    return finding_text(told.severity, f"{told.code}: " if told.code else "", told.text, told.hint)
+
+
+def finding_text(severity: Severity, about: str, message: str, hint: str) -> str:
+    """Return a finding behind its mark and what it is about, with what to do."""
+    return f"{MARKS[severity.value]} {about}{message}" + (f" → {hint}" if hint else "")
 
 
 def progress_bar(data: dict[str, Any]) -> str:
@@ -191,7 +198,12 @@ def progress_bar(data: dict[str, Any]) -> str:
     total, done = data.get("total_bytes"), data.get("sent_bytes")
     if not total:
         total, done = data.get("nodes"), data.get("ready_nodes")
-    share = min(max(float(done or 0) / float(total or 1), 0.0), 1.0)
+    return share_bar(float(done or 0) / float(total or 1))
+
+
+def share_bar(share: float) -> str:
+    """Return a bar of how much of something is done, 0 to 1."""
+    share = min(max(share, 0.0), 1.0)
     return f"[{'#' * int(share * BAR_WIDTH):<{BAR_WIDTH}}]"
 
 
@@ -249,16 +261,14 @@ def _cut(line: str, columns: int) -> str:
 def print_findings(findings: Iterable[Finding], stream: TextIO | None = None) -> None:
     """Print findings, a line each, with the place in the job file where there is one."""
     for finding in findings:
-        hint = f" → {finding.hint}" if finding.hint else ""
-        mark = _MARKS[finding.severity.value]
         place = f"{finding.place}: {finding.place.path}" if finding.place is not None else f"({finding.subject})"
-        text = one_line(f"{mark} {finding.code} {place}: {finding.message}{hint}")
-        print(text, file=stream or sys.stdout)
+        text = finding_text(finding.severity, f"{finding.code} {place}: ", finding.message, finding.hint)
+        print(one_line(text), file=stream or sys.stdout)
 
 
 def print_hints(hints: Iterable[tuple[str, str]]) -> None:
     """Print what to do about hosts, by name; the same for several of them once."""
-    found = [Saying(host, f"{host}: {hint}", hint, "") for host, hint in hints if hint]
+    found = [Saying(host, msg("{host}: {reason}", host=host, reason=hint), hint, "") for host, hint in hints if hint]
     for _index, message, _hint in merge(found):
         sys.stderr.write(f"  → {one_line(message)}\n")
 
@@ -315,6 +325,7 @@ def job_document(view: JobView, directory: JobDirectory) -> dict[str, Any]:
                 "state": node.state,
                 "message": node.message,
                 "usage": node.usage,
+                "unhealthy": _unhealthy(node),
             }
             for name, node in view.nodes.items()
         ],
@@ -327,6 +338,12 @@ def job_document(view: JobView, directory: JobDirectory) -> dict[str, Any]:
         "checkpoints": {name: node.checkpoints for name, node in view.nodes.items() if node.checkpoints},
         "directory": str(directory.path),
     }
+
+
+def _unhealthy(node: NodeView) -> dict[str, Any] | None:
+    if node.unhealthy_since is None:
+        return None
+    return {"what": node.unhealthy_what, "since": node.unhealthy_since}
 
 
 def _diagnosed(view: JobView, directory: JobDirectory) -> Diagnosis | None:
@@ -342,8 +359,8 @@ def _folded(events: Sequence[Event]) -> list[Event]:
     found = [
         Saying(
             subject=str(event.data.get("subject", "")),
-            message=event.message,
-            hint=str(event.data.get("hint", "")),
+            message=message_of(event),
+            hint=hint_of(event),
             kind=(event.data.get("code"), event.data.get("severity")),
         )
         for event in events

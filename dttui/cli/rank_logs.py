@@ -16,12 +16,12 @@ from typing import Literal
 
 from dtagent.protocol.events import Event, EventKind, JobState
 
+from dttui.app import JobFollower
 from dttui.cli.printing import Printer
 from dttui.errors import UsageError
 from dttui.i18n import _
 from dttui.jobs import (
     JobDirectory,
-    JobFollower,
     JobView,
     LogFollower,
     LogLines,

@@ -8,12 +8,12 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 
-from dttui.app import App
+from dttui.app import App, RemovableJob
 from dttui.cli.printing import one_line, print_rows, table_text
 from dttui.cli.prompting import TerminalPrompter
 from dttui.errors import CancelledError, ExitCode, UsageError
 from dttui.i18n import _, ngettext
-from dttui.jobs import parse_since, removal
+from dttui.jobs import parse_since
 from dttui.words import listed, size_text, state_name
 
 MAX_NAMES = 8
@@ -28,12 +28,13 @@ async def remove_jobs(options: Namespace) -> int:
             _("remove takes jobs by name, or --finished-before and --keep"),
             "dttui remove JOB; dttui remove --finished-before 30d --keep 20",
         )
+    app = App()
     if by_age:
         before = options.finished_before
         moment = parse_since(before, time.time(), "--finished-before") if before is not None else None
-        found = removal.choose_finished(before=moment, keep=options.keep or 0)
+        found = app.removable(before=moment, keep=options.keep or 0)
     else:
-        found = removal.choose(options.job, force=options.force)
+        found = app.removable(options.job, force=options.force)
     if options.dry_run:
         _show(found)
         _print_dry(found, options.output)
@@ -42,8 +43,7 @@ async def remove_jobs(options: Namespace) -> int:
         _show(found)
         if not options.yes and not await TerminalPrompter().confirm(_question(found)):
             raise CancelledError(_("nothing was removed"))
-    app = App()
-    removed: list[removal.RemovableJob] = []
+    removed: list[RemovableJob] = []
     options.unfinished = _("The jobs that were not removed yet are there as before. Run the same command again.")
     try:
         for item in found:
@@ -55,7 +55,7 @@ async def remove_jobs(options: Namespace) -> int:
     return ExitCode.OK
 
 
-def _show(found: Sequence[removal.RemovableJob]) -> None:
+def _show(found: Sequence[RemovableJob]) -> None:
     """Tell on standard error what is to go: standard output has what went."""
     rows = []
     for item in found:
@@ -68,7 +68,7 @@ def _show(found: Sequence[removal.RemovableJob]) -> None:
             sys.stderr.write(one_line(told.format(id=item.job.job_id, hosts=listed(item.lost, MAX_NAMES))) + "\n")
 
 
-def _question(found: Sequence[removal.RemovableJob]) -> str:
+def _question(found: Sequence[RemovableJob]) -> str:
     size = size_text(sum(item.size_bytes for item in found))
     question = ngettext(
         "Remove {count} job from this login node: its logs, events and telemetry, {size}.",
@@ -78,7 +78,7 @@ def _question(found: Sequence[removal.RemovableJob]) -> str:
     return question + "\n" + _("What is on the hosts stays there, checkpoints too.")
 
 
-def _print_dry(found: Sequence[removal.RemovableJob], output: str) -> None:
+def _print_dry(found: Sequence[RemovableJob], output: str) -> None:
     if output != "human":
         rows = [{"job_id": item.job.job_id, "frees_bytes": item.size_bytes, "dry_run": True} for item in found]
         print_rows(rows, output)
@@ -89,7 +89,7 @@ def _print_dry(found: Sequence[removal.RemovableJob], output: str) -> None:
     print(_("Nothing was done: this is what would be."))
 
 
-def _print(removed: Sequence[removal.RemovableJob], output: str) -> None:
+def _print(removed: Sequence[RemovableJob], output: str) -> None:
     if output != "human":
         rows = [{"job_id": item.job.job_id, "freed_bytes": item.size_bytes} for item in removed]
         print_rows(rows, output)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import sys
 import time
 from argparse import Namespace
@@ -15,7 +14,7 @@ from dtagent.protocol.events import Event
 from dtagent.protocol.rpc import FrameError, decode, to_wire
 
 from dttui import jobs
-from dttui.cli.printing import Printer, one_line
+from dttui.cli.printing import Printer, can_rewrite, one_line
 from dttui.cli.rank_logs import check_ranks
 from dttui.errors import ExitCode, UsageError
 from dttui.i18n import _
@@ -43,7 +42,7 @@ GB_PER_MIB = (1 << 20) / 1e9
 def replay(options: Namespace) -> int:
     """Tell a job again: on a terminal on the run screen, unless a form of text was asked for."""
     directory = jobs.find(options.job)
-    is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    is_terminal = sys.stdin.isatty() and can_rewrite(sys.stdout)
     if is_terminal and not options.prints:
         from dttui.cli.screen import open_replay
 
@@ -135,10 +134,10 @@ class _Teller(Printer):
         gpus = [gpu for gpu in body.get("gpus") or () if isinstance(gpu, dict)]
         loads = [load for gpu in gpus if (load := _number(gpu.get("utilization_percent"))) is not None]
         used = [mib for gpu in gpus if (mib := _number(gpu.get("memory_used_mib"))) is not None]
-        warm = [degrees for gpu in gpus if (degrees := _number(gpu.get("temperature_c"))) is not None]
+        hot = [degrees for gpu in gpus if (degrees := _number(gpu.get("temperature_c"))) is not None]
         told += [f"GPU {sum(loads) / len(loads):.0f}%"] if loads else []
         told += [f"{max(used) * GB_PER_MIB:.3g} GB"] if used else []
-        told += [f"{max(warm):.0f} °C"] if warm else []
+        told += [f"{max(hot):.0f} °C"] if hot else []
         return f"  {reading.node}: {' · '.join(told)}" if told else ""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from dttui import locations
 from dttui.app import App
 from dttui.cli.hangup import STDERR, STDIN, STDOUT, end_with_terminal
-from dttui.cli.printing import print_findings
+from dttui.cli.printing import can_rewrite, print_findings
 from dttui.cli.sources import inventory_path, read_inventory
 from dttui.errors import UsageError
 from dttui.i18n import _
@@ -34,7 +33,7 @@ def _take_terminal() -> None:
 
 def open_screen(options: Namespace) -> int:
     """Show the screen until the person leaves it."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
+    if not (sys.stdin.isatty() and can_rewrite(sys.stdout)):
         raise UsageError(
             _("the screen needs a terminal"), _("Run a job without it: dttui --apply job.yaml; or see dttui --help.")
         )

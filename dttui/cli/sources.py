@@ -79,3 +79,10 @@ def choose(inventory: Inventory, names: Sequence[str], actions: Sequence[str] = 
             )
         chosen.append(found)
     return chosen or list(inventory.environments)
+
+
+def own_options(options: Namespace) -> Sequence[str]:
+    """Return what has to be repeated in a call of dttui about the same hosts."""
+    if options.demo:
+        return ("--demo",)
+    return ("--inventory", str(inventory_path(options))) if options.inventory else ()

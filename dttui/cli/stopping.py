@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from argparse import Namespace
 
 from dtagent.protocol.events import EventKind, NodeStanding
 
 from dttui import jobs
-from dttui.app import App
-from dttui.cli.following import show_to_the_end
+from dttui.app import App, JobFollower
 from dttui.cli.printing import Printer, one_line, print_document
-from dttui.cli.prompting import TerminalPrompter
+from dttui.cli.showing import shown_to_the_end
 from dttui.errors import ExitCode
 from dttui.i18n import _
-from dttui.jobs import JobFollower, JobView
+from dttui.jobs import JobView
 from dttui.jobs.lost_nodes import lost_nodes
 from dttui.words import listed, state_name
 
@@ -22,10 +22,10 @@ LOOKS = 2
 """Times that a controller is asked to look at lost hosts."""
 
 
-async def stop(options: Namespace) -> int:
+def stop(options: Namespace) -> int:
     """Stop a job and wait for its end."""
     directory = jobs.find_open(options.job, "stop")
-    follower = JobFollower(directory, reads_samples=False)
+    follower = App().follow(directory, reads_samples=False)
     follower.catch_up()
     printer = Printer(options.output)
     if options.dry_run:
@@ -44,7 +44,7 @@ async def stop(options: Namespace) -> int:
             id=directory.job_id
         )
         options.unfinished = _("The job may not have been asked yet. Run the same command again.")
-        await _stop_to_the_end(follower, printer, options)
+        _stop_to_the_end(follower, printer, options)
     printer.summary(follower.view, directory)
     return _tell_unstopped(follower.view, printer)
 
@@ -75,15 +75,16 @@ def _tell_dry(follower: JobFollower, options: Namespace) -> None:
     print(_("Nothing was done: this is what would be."))
 
 
-async def _stop_to_the_end(follower: JobFollower, printer: Printer, options: Namespace) -> None:
+def _stop_to_the_end(follower: JobFollower, printer: Printer, options: Namespace) -> None:
     """Have the job stopped, its lost hosts looked at again, and show that."""
     for _attempt in range(LOOKS):
         told = len(follower.view.events)
-        await App().stop(follower.directory, force=options.force, prompter=TerminalPrompter())
+        App().stop(follower.directory, force=options.force)
         options.unfinished = _("It was asked to stop, and does: `dttui status {id}` tells when it has ended.").format(
             id=follower.directory.job_id
         )
-        await show_to_the_end(follower, printer)
+        for pause_s in shown_to_the_end(follower, printer):
+            time.sleep(pause_s)
         # A controller that was about to go took the request, and has not looked.
         if len(follower.view.events) > told or not lost_nodes(follower.view.events):
             return

@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
+from dttui.app import App
 from dttui.cli.printing import print_document, print_findings
-from dttui.compose import check_open_points
 from dttui.errors import ExitCode
 from dttui.i18n import _
 from dttui.spec import DocumentError, Severity, as_problem, decode, parse_document, read_bytes, with_places
@@ -18,7 +18,7 @@ def validate(options: Namespace) -> int:
     text = decode(read_bytes(path, file), file)
     loaded = parse_document(text, file)
     job = loaded.job
-    needed = check_open_points(job, path.parent)
+    needed = App().drafts.open_points(job, path.parent)
     mistakes = [finding for finding in needed if finding.severity is Severity.ERROR]
     if mistakes:
         raise DocumentError(as_problem(finding, file) for finding in with_places(mistakes, text, file, loaded.source))

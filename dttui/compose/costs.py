@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
+from dttui.compose.draft_answers import AdviceAnswer, CostAnswer, CostQuestion
 from dttui.errors import UsageError
 from dttui.fleet.known_hardware import gpu_types, known_hardware
 from dttui.i18n import _
-from dttui.planning.advising import advise_job, check_framework, edit_of
+from dttui.planning.advising import advise_job, check_framework, edit_of, shape_is_given
 from dttui.planning.cost.assumptions import (
-    HardwareClaim,
     Inputs,
-    ModelClaim,
     UnknownAssumptionError,
     assume_hardware,
     assume_shape,
@@ -23,9 +22,8 @@ from dttui.planning.cost.estimate import Estimate
 from dttui.planning.cost.estimate import estimate as estimated
 from dttui.planning.cost.hardware import Hardware
 from dttui.planning.cost.layout import Layout, faults, usual_batch
-from dttui.planning.cost.recommend import Advice, usual_global_batch
 from dttui.planning.cost.recommend import recommend as recommended
-from dttui.planning.cost.search import Wish
+from dttui.planning.cost.recommend import usual_global_batch
 from dttui.planning.cost.shape import ModelShape
 from dttui.planning.costing import check_memory, check_shape, cost
 from dttui.planning.parallelism import check_degrees, check_splitting
@@ -33,44 +31,6 @@ from dttui.planning.roster import Roster, make_roster
 from dttui.planning.submission import Submission
 from dttui.spec.findings import Finding, Severity
 from dttui.spec.models import Job
-
-
-@dataclass(frozen=True)
-class CostQuestion:
-    """What a person gives beside a job, or instead of one."""
-
-    model: ModelClaim
-    """Of no job."""
-    hardware: HardwareClaim | None
-    """Of no job; `None` with one."""
-    layout: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of a `Layout` that are given."""
-    wish: Wish = field(default_factory=Wish)
-    """What a recommendation is to keep to."""
-    global_batch: int | None = None
-
-
-@dataclass(frozen=True)
-class CostAnswer:
-    """What training costs, and what there is to say of that."""
-
-    estimate: Estimate
-    findings: Sequence[Finding]
-
-
-@dataclass(frozen=True)
-class AdviceAnswer:
-    """The fastest layouts, and what they were searched for."""
-
-    advice: Advice
-    gpus: int
-    gpu: str
-    global_batch: int
-    batch_is_given: bool
-    edits: Sequence[dict[str, Any]] = ()
-    """What to write into the job for each candidate; none without a job."""
-    framework_problem: str | None = None
-    """What the job's framework lacks for the first."""
 
 
 def estimate(question: CostQuestion, submission: Submission | None) -> CostAnswer:
@@ -90,9 +50,11 @@ def recommend(question: CostQuestion, submission: Submission | None) -> AdviceAn
         batch = question.global_batch or usual_global_batch(shape, hardware)
         is_given = question.global_batch is not None
         advice = recommended(shape, hardware, batch, inputs, question.wish, batch_is_given=is_given)
-        return AdviceAnswer(advice, hardware.gpus, hardware.gpu.name, batch, is_given)
+        return AdviceAnswer(
+            advice, hardware.gpus, hardware.gpu.name, batch, is_given, shape_is_given(inputs), framework=None
+        )
     job, roster = _job_of(submission)
-    known = known_hardware()
+    known = known_hardware(submission.inventory.environments)
     precision = question.wish.precision or (job.model.precision if job.model is not None else None)
     wish = replace(question.wish, precision=precision)
     found, findings = advise_job(job, roster.members, known.gpus, known.links, wish, question.global_batch)
@@ -100,19 +62,15 @@ def recommend(question: CostQuestion, submission: Submission | None) -> AdviceAn
         raise _unknown(job, roster, findings)
     candidates = found.advice.candidates
     return AdviceAnswer(
-        found.advice,
-        found.gpus,
-        found.gpu,
-        found.global_batch,
-        found.batch_is_given,
-        [edit_of(job, item) for item in candidates],
-        check_framework(job.framework, candidates[0]) if candidates else None,
+        **vars(found),
+        edits=[edit_of(job, item) for item in candidates],
+        framework_problem=check_framework(job.framework, candidates[0]) if candidates else None,
     )
 
 
 def _estimate_of_job(question: CostQuestion, submission: Submission) -> CostAnswer:
     job, roster = _job_of(submission)
-    known = known_hardware()
+    known = known_hardware(submission.inventory.environments)
     costing, findings = cost(job, roster.members, known.gpus, known.links)
     if costing is None:
         raise _unknown(job, roster, findings)
@@ -171,7 +129,10 @@ def _assumed(question: CostQuestion) -> tuple[ModelShape, Hardware, Inputs]:
 def _estimated(shape: ModelShape, layout: Layout, hardware: Hardware, inputs: Inputs, declared: set[str]) -> Estimate:
     problems = list(faults(layout, shape, hardware.gpus, hardware.gpus_per_node))
     if problems:
-        raise UsageError("; ".join(problems), _("Change the degrees, the batches, or the number of GPUs."))
+        raise UsageError(
+            "; ".join(problem.message for problem in problems),
+            _("Change the degrees, the batches, or the number of GPUs."),
+        )
     return estimated(shape, layout, hardware, {**inputs, **layout_inputs(layout, declared, hardware)})
 
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from dtagent.protocol.facts import HostFacts
-
+from dttui.compose.draft_answers import DraftPreview
 from dttui.errors import UsageError
-from dttui.fleet.live import EnvironmentStatus
+from dttui.fleet.live import EnvironmentStatus, facts_of
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.jobs.board import forbidding
 from dttui.launch.submit import make_local_plan
 from dttui.planning.compose_state import ComposeState
 from dttui.planning.costing import Costed
-from dttui.planning.merged_findings import folded
+from dttui.planning.merged_findings import merged
 from dttui.planning.models import Finding, Plan, Severity
 from dttui.planning.submission import Submission
 from dttui.preflight.occupation import MERELY_BUSY, check_room
@@ -27,21 +26,6 @@ _COVERED = frozenset(("no-nodes", "dataset-missing", "run-missing", "framework-m
 
 _STAND_IN_NAME = "unnamed"
 """For a look ahead while no name has been given; never launched."""
-
-
-@dataclass(frozen=True)
-class DraftPreview:
-    """What a draft would do."""
-
-    plan: Plan | None
-    """`None` where a field holds what no job can."""
-    findings: tuple[Finding, ...]
-    """What there is to say about it, without what is merely not filled in yet.
-
-    Errors first, then warnings: hosts that cannot be used, the job, hosts that others use, too.
-    """
-    refused_now: tuple[str, ...] = ()
-    """Hosts, or keys of the job, for which a launch would be refused now, though that may be over by then."""
 
 
 def preview_draft(
@@ -76,12 +60,7 @@ def preview_draft(
     refusals = [finding for finding in (*hosts, *map(forbidding, said)) if finding.severity is Severity.ERROR]
     # The sort is stable: of what is equally bad, this is the order.
     findings = errors_first([*_away(state, statuses), *taken, *said, *busy])
-    return DraftPreview(plan, tuple(folded(findings)), tuple(dict.fromkeys(item.subject for item in refusals)))
-
-
-def facts_of(statuses: Mapping[str, EnvironmentStatus]) -> dict[str, HostFacts]:
-    """Return what the agents said of their hosts, by environment name."""
-    return {key: status.facts for key, status in statuses.items() if status.facts is not None}
+    return DraftPreview(plan, tuple(merged(findings)), tuple(dict.fromkeys(item.subject for item in refusals)))
 
 
 def _away(state: ComposeState, statuses: Mapping[str, EnvironmentStatus]) -> list[Finding]:

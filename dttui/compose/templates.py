@@ -53,6 +53,11 @@ class Template:
         return self.job.framework or ""
 
     @property
+    def label(self) -> str:
+        """What its framework is called."""
+        return get_framework(self.framework).label
+
+    @property
     def title(self) -> str:
         """What it is, in a line."""
         return self.titles.get(language()) or self.titles["en"]
@@ -124,7 +129,13 @@ def choose_template(templates: Sequence[Template], framework: str | None, name: 
 
 
 def environments_for(template: Template, inventory: Inventory) -> list[Environment]:
-    """Return the first environments of an inventory, as many as the template has nodes; at most, all."""
+    """Return the first environments of an inventory, as many as the template has nodes; at most, all.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if not inventory.environments:
+        raise UsageError(_("the inventory has no environments"), _("Add some, or try --demo."))
     return list(inventory.environments[: len(template.job.cluster.nodes)])
 
 

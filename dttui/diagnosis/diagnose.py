@@ -10,11 +10,10 @@ from dataclasses import replace
 from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.agent_words import agent_text
-from dttui.diagnosis.advice import EXCHANGE, LATE_RANK, SILENT_RANK
+from dttui.diagnosis.advice import EXCHANGE, FREE_DISK, LATE_RANK, SILENT_RANK
 from dttui.diagnosis.causes import TRACED, UNTRACED, Recognised, asked_bytes, by_signal, recognise, tell
 from dttui.diagnosis.exceptions import chain, crash_in, exceptions_in, raised_at
 from dttui.diagnosis.last_readings import Before, XidKind, read_before, xid_kind
-from dttui.diagnosis.memory import weighed
 from dttui.diagnosis.models import (
     ENDED_WITH_OTHERS,
     Cause,
@@ -28,11 +27,13 @@ from dttui.diagnosis.models import (
     Other,
 )
 from dttui.diagnosis.others import other_ranks, suspect
+from dttui.diagnosis.out_of_memory import weighed
 from dttui.diagnosis.refused import refused_by_script
 from dttui.diagnosis.unstarted import missed_rendezvous, since_cleared, why_unstarted
 from dttui.i18n import N_, _, msg
 from dttui.jobs import LAUNCHER
-from dttui.jobs.disturbances import APART
+from dttui.jobs.disturbances import APART, HANG
+from dttui.spec.failure_causes import ALERT, STRAGGLER, UNHEALTHY
 from dttui.words import listed
 
 SHELL_SIGNAL = 128
@@ -41,6 +42,8 @@ MOST_NAMES = 4
 """Hosts that a cause names; the others are counted."""
 CLOSE_LINES = 20
 """How near its end a log must have an exception for that to be the reason."""
+FULL_S = 120.0
+"""Between a failure and word of a full disk that may be why: agents look at their disks now and then."""
 WHO_REMOVES = N_("Find out who removes files there; `agent_root` in the inventory names another place for the agent's.")
 _ANYTHING = "\0"
 """Stands for a host's name or interpreter; no text has it."""
@@ -56,12 +59,10 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     explained.sort(key=_order)
     # What an elastic job went on without is not why it failed, and its ranks have been numbered anew since.
     decisive = [item for item in explained if not item.failure.is_survived]
-    first = decisive[0] if decisive else None
-    if first is not None and first.cause.is_consequence and missed_rendezvous(evidence) is not None:
-        first = None  # Whoever waited gave up, or was ended: it failed for want of those who did not come.
+    first = _first_of(decisive, evidence)
     others = other_ranks(evidence, decisive)
     if first is None or evidence.state in (JobState.SUCCEEDED, JobState.CANCELLED):
-        cause = _of_ranks_apart(evidence) or (why_unstarted(evidence) if evidence.state is JobState.FAILED else None)
+        cause = _of_no_rank(evidence)
         advice = cause.advice if cause is not None else ()
         return Diagnosis(evidence, evidence.reason, None, tuple(explained), cause, None, others, advice)
     also = tuple(item for item in explained if item is not first)
@@ -71,7 +72,9 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     if cause.code == ENDED_WITH_OTHERS:
         # No other failure is a cause of its own, so it was not for one of them.
         cause = _by_signal(signal.SIGTERM, _fields(first.failure, evidence), ())
-    if cause.is_consequence:
+    if cause.is_consequence and (full := _full_at(first.failure, evidence)):
+        cause = _by_full_disk(full[0])  # Whoever failed there could leave no word of it.
+    elif cause.is_consequence:
         cause = _with_suspects(cause, decisive, others, evidence.absent_ranks)
     # What was measured on one host is of that host.
     is_shared = shared.is_shared and cause.code == shared.cause.code
@@ -80,6 +83,44 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     if is_shared:
         headline = msg("on all {count} hosts alike: {what}", count=_with_ranks(evidence), what=shared.cause.words)
     return Diagnosis(evidence, headline, first, also, cause, before, others, cause.advice)
+
+
+def _first_of(decisive: Sequence[Explained], evidence: Evidence) -> Explained | None:
+    """Return what failed first by itself; `None` where what was told of ranks came of something else."""
+    first = decisive[0] if decisive else None
+    if first is not None and first.cause.is_consequence and missed_rendezvous(evidence) is not None:
+        return None  # Whoever waited gave up, or was ended: it failed for want of those who did not come.
+    ended_it = [told[2] for told in (evidence.hang, evidence.unhealthy, evidence.straggler) if told is not None]
+    return None if evidence.alert is not None or any(ended_it) else first
+
+
+def _of_no_rank(evidence: Evidence) -> Cause | None:
+    """Return why a job failed, or does not go well, of which no rank failed first; `None` where nothing says so."""
+    return (
+        _of_an_alert(evidence)
+        or _of_what_is_seen(HANG, evidence.hang, evidence)
+        or _of_what_is_seen(UNHEALTHY, evidence.unhealthy, evidence)
+        or _of_ranks_apart(evidence)
+        or _of_what_is_seen(STRAGGLER, evidence.straggler, evidence)
+        or (why_unstarted(evidence) if evidence.state is JobState.FAILED else None)
+    )
+
+
+def _of_an_alert(evidence: Evidence) -> Cause | None:
+    if evidence.alert is None:
+        return None
+    words = _("An alert ended it, for another attempt: {what}.").format(what=evidence.alert)
+    return Cause(ALERT, words, (_("An alert with `action: report` lets the job go on."),), Confidence.CERTAIN)
+
+
+def _of_what_is_seen(code: str, told: tuple[str, str, bool] | None, evidence: Evidence) -> Cause | None:
+    """Return what a watch has told of a job, where it still is so or has ended the job."""
+    if told is None or evidence.state is JobState.SUCCEEDED:
+        return None
+    message, hint, ended_it = told
+    if evidence.state is JobState.FAILED and not ended_it:
+        return None
+    return Cause(code, message, (hint,) if hint else (), Confidence.CERTAIN)
 
 
 def _of_ranks_apart(evidence: Evidence) -> Cause | None:
@@ -123,24 +164,37 @@ def _cause_of(failure: Failed, evidence: Evidence, alike: Mapping[str, str] | No
         return _cause_of_node(failure, evidence)
     fields = {**_fields(failure, evidence), **(alike or {})}
     printed = [line.text for line in failure.lines]
+    number = _signal_of(failure)
+    if (cause := _by_words(failure, evidence, fields, printed)) is not None:
+        return cause
+    if number == signal.SIGTERM and _was_stopping(failure, evidence):
+        return Cause(ENDED_WITH_OTHERS, _("It was ended because another rank had failed."), (), Confidence.LIKELY, True)
+    return _by_exit(failure, evidence) if number is None else _by_signal(number, fields, printed)
+
+
+def _by_words(failure: Failed, evidence: Evidence, fields: dict[str, str], printed: Sequence[str]) -> Cause | None:
+    """Return the cause that an exception says, or a line near the end of what was printed; `None` where none does."""
     recorded = failure.error if failure.error and not failure.error.startswith("SystemExit") else None
     found = chain(recorded, failure.traceback, printed)
-    number = _signal_of(failure)
+    has_signal = _signal_of(failure) is not None
     spoken, said = recognise([item.text for item in found], printed, failure.exit_code)
-    if spoken is None and number is None and recorded is None and said is None:
+    if not (spoken or said or recorded or has_signal):
         spoken, said = recognise(_left_by_launcher(failure, evidence), (), failure.exit_code)
     if spoken is not None and (recorded or _is_near_end(found[spoken.index].index, printed)):
         confidence = Confidence.CERTAIN if recorded else Confidence.LIKELY
-        if spoken.row.code in ("no-gpu", "no-cuda-build") and said is not None and said.row.code == "driver-too-old":
+        if said is not None and _says_more(said, spoken):
             return _cause_of_row(said, failure, evidence, confidence, said.index, fields)
         return _cause_of_row(spoken, failure, evidence, confidence, found[spoken.index].index, fields)
     if said is not None and not recorded and _is_near_end(said.index, printed):
         return _cause_of_row(said, failure, evidence, Confidence.LIKELY, said.index, fields)
-    if recorded or (found and number is None and _is_near_end(found[0].index, printed)):
+    if recorded or (found and not has_signal and _is_near_end(found[0].index, printed)):
         return _by_exception(failure, found[0].text, found[0].index, recorded is not None)
-    if number == signal.SIGTERM and _was_stopping(failure, evidence):
-        return Cause(ENDED_WITH_OTHERS, _("It was ended because another rank had failed."), (), Confidence.LIKELY, True)
-    return _by_exit(failure, evidence) if number is None else _by_signal(number, fields, printed)
+    return None
+
+
+def _says_more(said: Recognised, spoken: Recognised) -> bool:
+    """Whether a line says why an exception was raised: a driver that is too old looks like no GPU."""
+    return spoken.row.code in ("no-gpu", "no-cuda-build") and said.row.code == "driver-too-old"
 
 
 def _by_signal(number: int, fields: dict[str, str], printed: Sequence[str]) -> Cause:
@@ -226,6 +280,8 @@ def _by_exit(failure: Failed, evidence: Evidence) -> Cause:
         return _by_prefix(failure, node)
     if failure.node in evidence.removed_on:
         return _by_removal(failure)
+    if failure.node in _full_at(failure, evidence):
+        return _by_full_disk(failure.node)
     words = _("Why is not known: it ended with exit code {code}, and without an exception.").format(
         code=failure.exit_code
     )
@@ -244,6 +300,19 @@ def _by_removal(failure: Failed) -> Cause:
         (advice.format(host=failure.node), _(WHO_REMOVES)),
         Confidence.LIKELY,
     )
+
+
+def _by_full_disk(host: str) -> Cause:
+    words = _("Most likely because a disk of {host} was full while it ran: what was printed last there did not fit.")
+    return Cause("disk-was-full", words.format(host=host), (_(FREE_DISK),), Confidence.LIKELY)
+
+
+def _full_at(failure: Failed, evidence: Evidence) -> list[str]:
+    """Return the hosts of which a full disk was told at about the time of a failure, the nearest in time first."""
+    if failure.time is None:
+        return []
+    apart = {host: abs(told_at - failure.time) for host, told_at in evidence.full_on.items()}
+    return sorted((host for host in apart if apart[host] <= FULL_S), key=apart.__getitem__)
 
 
 def _by_prefix(failure: Failed, node: NodeEvidence) -> Cause:

@@ -33,6 +33,7 @@ from dttui.jobs.view import NODE_OUT, JobView, NodeView
 from dttui.planning.models import Severity
 from dttui.redaction import NO_VALUES
 from dttui.sanitize import clean
+from dttui.spec.failure_causes import ALERT, STRAGGLER
 from dttui.timestamps import timestamp_or
 from dttui.words import without_log_head
 
@@ -77,27 +78,21 @@ def read_evidence(directory: JobDirectory, view: JobView) -> Evidence:
     is_watched = directory.has_controller()
     attempt, state, reason, of_view = view.attempt, view.state, show(view.reason), dict(view.nodes)
     events = [event for event in tuple(view.events) if event.attempt in (None, attempt)]
-    out = {str(event.data["subject"]): show(event.message) for event in events if event.data.get("code") == NODE_OUT}
     logs = {name: directory.logs(attempt, name) for name in of_view}
-    metrics = dict(view.reported) if view.reported_in == attempt else {}
     last_lines = _last_lines(directory, logs, of_view, show)
-    failed = [event for event in events if event.kind is EventKind.RANK_FAILED]
     told = _told_of(events)
     rounds = rounds_of(events, attempt, {name: _offset_s(told, name) for name in of_view})
+    failed = enumerate(event for event in events if event.kind is EventKind.RANK_FAILED)
     failures = tuple(
-        _failed(directory, attempt, event, show, rounds, reads_logs=index < MOST_READ)
-        for index, event in enumerate(failed)
+        _failed(directory, attempt, event, show, rounds, reads_logs=at < MOST_READ) for at, event in failed
     )
     if not state.is_final and not is_watched:
         state = JobState.UNKNOWN
         failures = failures or tuple(_crashed(directory, logs, of_view, show))
-    lost = [name for name, node in of_view.items() if node.state is NodeStanding.LOST]
     rendezvous = _rendezvous(view, events, show)
-    missing = [item.name for item in rendezvous.absent if item.has_come is False] if rendezvous is not None else []
-    named = [*(item.node for item in failures), *lost, *missing, *of_view]
-    looked_at = set(list(dict.fromkeys(named))[:MOST_NODES])
+    looked_at = _looked_at(failures, of_view, rendezvous)
     pythons = _pythons(directory, attempt)
-    unseen = {event.data.get("subject"): show(event.message) for event in events if _is_of_unseen_python(event)}
+    unseen = {_subject(event): show(event.message) for event in events if _is_of_unseen_python(event)}
     nodes = []
     for name, node in of_view.items():
         of_node = told.get(name, {})
@@ -112,36 +107,62 @@ def read_evidence(directory: JobDirectory, view: JobView) -> Evidence:
         state=state,
         reason=reason,
         exit_code=view.exit_code,
+        outcome_cause=view.outcome_cause,
         attempt=attempt,
         is_watched=is_watched,
         now=time.time(),
         nodes=tuple(nodes),
         failures=failures,
-        findings=tuple(
-            (show(event.message), show(str(event.data.get("hint") or "")))
-            for event in events
-            if event.kind is EventKind.FINDING and event.data.get("severity") == Severity.ERROR.value
-        ),
+        findings=_errors(events, show),
         agentless=_reached(events, "no-agent"),
         refused=_reached(events, "refused"),
-        nodes_out=out,
-        metrics=metrics,
-        broken_metrics=tuple(show(event.message) for event in events if event.data.get("code") == "loss-not-finite"),
+        nodes_out={_subject(event): show(event.message) for event in _of_code(NODE_OUT, events)},
+        metrics=dict(view.reported) if view.reported_in == attempt else {},
+        broken_metrics=tuple(show(event.message) for event in _of_code("loss-not-finite", events)),
         last_lines=last_lines,
         running_at=view.running_at,
         rendezvous=rendezvous,
-        absent_ranks={int(rank): node for rank, node in _absent_ranks(events) if rank.isdigit()},
+        absent_ranks=_absent_ranks(events),
         apart=_apart(events, show),
+        alert=_alert(events, show),
+        hang=_last_told(EventKind.HANG, events, show),
+        straggler=_straggler(events, show),
+        unhealthy=_unhealthy(events, show),
         cleared=view.aftermath.cleared,
-        removed_on=frozenset(
-            str(event.data.get("subject")) for event in events if event.data.get("code") == "agent-files-removed"
-        ),
+        removed_on=frozenset(map(_subject, _of_code("agent-files-removed", events))),
+        full_on={_subject(event): event.time for event in _of_code("agent-disk-full", events)},
         framework=view.plan.framework if view.plan is not None else "",
         earlier=_earlier(view.events, attempt, show),
-        added_arguments=added_arguments(directory, view.plan)
-        if any(item.exit_code == REFUSED for item in failures)
-        else (),
+        added_arguments=_added(directory, view, failures),
     )
+
+
+def _added(directory: JobDirectory, view: JobView, failures: Sequence[Failed]) -> tuple[str, ...]:
+    """Return the arguments that dttui has added to a script's, where it takes some of them for wrong."""
+    is_refused = any(item.exit_code == REFUSED for item in failures)
+    return added_arguments(directory, view.plan) if is_refused else ()
+
+
+def _of_code(code: str, events: Sequence[Event]) -> list[Event]:
+    """Return the findings of a code."""
+    return [event for event in events if event.data.get("code") == code]
+
+
+def _errors(events: Sequence[Event], show: _Show) -> tuple[tuple[str, str], ...]:
+    """Return message and hint of what a preflight has refused."""
+    return tuple(
+        (show(event.message), show(str(event.data.get("hint") or "")))
+        for event in events
+        if event.kind is EventKind.FINDING and event.data.get("severity") == Severity.ERROR.value
+    )
+
+
+def _looked_at(failures: Sequence[Failed], nodes: Mapping[str, NodeView], rendezvous: Rendezvous | None) -> set[str]:
+    """Return the nodes whose readings and launchers are read: those first that something has happened to."""
+    lost = [name for name, node in nodes.items() if node.state is NodeStanding.LOST]
+    missing = [item.name for item in rendezvous.absent if item.has_come is False] if rendezvous is not None else []
+    named = [*(item.node for item in failures), *lost, *missing, *nodes]
+    return set(list(dict.fromkeys(named))[:MOST_NODES])
 
 
 def _apart(events: Sequence[Event], show: _Show) -> tuple[str, str] | None:
@@ -150,6 +171,41 @@ def _apart(events: Sequence[Event], show: _Show) -> tuple[str, str] | None:
     if told is None or told.data.get("severity") == Severity.INFO.value:
         return None
     return show(told.message), show(str(told.data.get("hint") or ""))
+
+
+def _alert(events: Sequence[Event], show: _Show) -> str | None:
+    """Return what the alert said for which the attempt was ended."""
+    ended = (event for event in events if event.data.get("state") == JobState.STOPPING.value)
+    return next((show(event.message) for event in ended if event.data.get("cause") == ALERT), None)
+
+
+def _last_told(kind: EventKind, events: Sequence[Event], show: _Show) -> tuple[str, str, bool] | None:
+    """Return what was last told of a hang or a straggler, where nothing took it back."""
+    told = next((event for event in reversed(events) if event.kind is kind), None)
+    if told is None or told.data.get("severity") == Severity.INFO.value:
+        return None
+    return show(told.message), show(str(told.data.get("hint") or "")), bool(told.data.get("restarts"))
+
+
+def _straggler(events: Sequence[Event], show: _Show) -> tuple[str, str, bool] | None:
+    """Return what was last told of a rank for which the others wait, and whether that ended the attempt."""
+    told = _last_told(EventKind.STRAGGLER, events, show)
+    ended_it = any(event.data.get("cause") == STRAGGLER for event in events if event.kind is EventKind.JOB_STATE)
+    return None if told is None else (*told[:2], ended_it)
+
+
+def _unhealthy(events: Sequence[Event], show: _Show) -> tuple[str, str, bool] | None:
+    """Return what was said of the first host that is unhealthy, where nothing took it back."""
+    told: dict[str, Event] = {}
+    for event in events:
+        if event.kind is EventKind.HEALTH and event.node is not None:
+            told.pop(event.node, None)
+            if event.data.get("severity") != Severity.INFO.value:
+                told[event.node] = event
+    first = next((event for event in told.values() if event.data.get("restarts")), next(iter(told.values()), None))
+    if first is None:
+        return None
+    return show(first.message), show(str(first.data.get("hint") or "")), bool(first.data.get("restarts"))
 
 
 def _earlier(events: Iterable[Event], attempt: int, show: _Show) -> tuple[tuple[int, str], ...]:
@@ -164,9 +220,14 @@ def _earlier(events: Iterable[Event], attempt: int, show: _Show) -> tuple[tuple[
 
 def _reached(events: Sequence[Event], code: str) -> tuple[str, ...]:
     """Return the hosts that a finding of a code names; none where there is one that was out of reach."""
-    told = [event.data for event in events if event.data.get("code") in (code, "unreachable")]
-    is_any_silent = any(data.get("code") == "unreachable" for data in told)
-    return () if is_any_silent else tuple(str(data.get("subject")) for data in told)
+    told = [event for event in events if event.data.get("code") in (code, "unreachable")]
+    is_any_silent = any(event.data.get("code") == "unreachable" for event in told)
+    return () if is_any_silent else tuple(map(_subject, told))
+
+
+def _subject(event: Event) -> str:
+    """Return what a finding is about."""
+    return str(event.data.get("subject"))
 
 
 def _is_of_unseen_python(event: Event) -> bool:
@@ -185,6 +246,8 @@ def _rendezvous(view: JobView, events: Sequence[Event], show: _Show) -> Rendezvo
         return None
     absent = []
     for name, item in told["missing"].items():
+        if not isinstance(item, dict):
+            continue
         reached = view.checks.get(name, {}).get(Check.MASTER)
         has_reached = reached is not None and reached.status is CheckStatus.OK
         absent.append(
@@ -200,13 +263,14 @@ def _rendezvous(view: JobView, events: Sequence[Event], show: _Show) -> Rendezvo
     )
 
 
-def _absent_ranks(events: Sequence[Event]) -> Iterable[tuple[str, str]]:
+def _absent_ranks(events: Sequence[Event]) -> dict[int, str]:
     """Return what was last told of ranks that had not come to init_process_group."""
     told: object = {}
     for event in events:
         is_anew = event.kind is EventKind.JOB_STATE and event.data.get("state") == JobState.RUNNING.value
         told = {} if is_anew else event.data.get("absent_ranks", told)
-    return [(rank, str(node)) for rank, node in told.items()] if isinstance(told, dict) else []
+    ranks = told if isinstance(told, dict) else {}
+    return {int(rank): str(node) for rank, node in ranks.items() if rank.isdecimal()}
 
 
 def _shower(view: JobView) -> _Show:
@@ -271,7 +335,9 @@ def _failed(
         lines = [*_tail(directory, logs / f"{name}.out", show), *_tail(directory, logs / f"{name}.err", show)]
         lines = [line for line in lines if not _OUR_FRAME.match(line.text)]
     if not lines:
-        lines = [LogLine("events.jsonl", None, show(str(text))[:MOST_CHARACTERS]) for text in data.get("tail", ())]
+        tail = data.get("tail")
+        texts = tail if isinstance(tail, list) else ()
+        lines = [LogLine("events.jsonl", None, show(str(text))[:MOST_CHARACTERS]) for text in texts]
     moment = timestamp_or(_number(data.get("time")), event.time)
     if name == LAUNCHER and (of_node := rounds.get(event.node or "")):
         lines = [*of_node.last(lines, moment)]
@@ -280,13 +346,13 @@ def _failed(
         rank=event.rank,
         message=show(event.message),
         time=moment or None,
-        exit_code=data.get("exit_code"),
-        signal=data.get("signal"),
-        error=show(data["error"]) if data.get("error") else None,
-        traceback=show(data["traceback"]) if data.get("traceback") else None,
+        exit_code=_whole(data.get("exit_code")),
+        signal=_whole(data.get("signal")),
+        error=_shown(data.get("error"), show),
+        traceback=_shown(data.get("traceback"), show),
         lines=tuple(lines),
-        memory_limit_mib=data.get("memory_limit_mib"),
-        oom_kills=kills if isinstance(kills := data.get("oom_kills"), int) else None,
+        memory_limit_mib=_whole(data.get("memory_limit_mib")),
+        oom_kills=_whole(data.get("oom_kills")),
         is_at_limit=data.get("at_memory_limit") is True,
         service=service,
         is_lost=bool(data.get("lost")),
@@ -406,6 +472,14 @@ def lines_in_block(path: Path, inode: int, block: int, _hole_end: int) -> int:
     with path.open("rb") as stream:
         stream.seek(block * BLOCK_BYTES)
         return stream.read(BLOCK_BYTES).count(b"\n")
+
+
+def _shown(value: object, show: _Show) -> str | None:
+    return show(value) if isinstance(value, str) and value else None
+
+
+def _whole(value: object) -> int | None:
+    return value if type(value) is int else None
 
 
 def _number(value: object) -> float:

@@ -167,6 +167,7 @@ class Evidence:
     state: JobState
     reason: str
     exit_code: int | None
+    """What the job has exited with; nothing is concluded from it."""
     attempt: int
     is_watched: bool
     """Whether the job has a controller."""
@@ -174,6 +175,8 @@ class Evidence:
     """Unix time."""
     nodes: tuple[NodeEvidence, ...] = ()
     failures: tuple[Failed, ...] = ()
+    outcome_cause: str | None = None
+    """Code of why it has failed, as its outcome has it where nothing of a single rank or node is to be said."""
     findings: tuple[tuple[str, str], ...] = ()
     """Errors of the preflight: message and hint."""
     agentless: tuple[str, ...] = ()
@@ -198,10 +201,20 @@ class Evidence:
     """As the job file names it."""
     apart: tuple[str, str] | None = None
     """That the ranks do not train together, and what may be why; `None` where nothing speaks for it."""
+    alert: str | None = None
+    """What the alert said that ended the attempt to have it started again."""
+    hang: tuple[str, str, bool] | None = None
+    """That it hangs, what to do about it, and whether that ended it; `None` where it does not, or goes on."""
+    straggler: tuple[str, str, bool] | None = None
+    """The same of a rank for which the others wait."""
+    unhealthy: tuple[str, str, bool] | None = None
+    """That a host is unhealthy by the job's own command, what to do, and whether that ended it."""
     cleared: tuple[str, ...] = ()
     """Hosts that were lost when the job was over, and that a later look has found clean."""
     removed_on: frozenset[str] = frozenset()
     """Hosts where somebody removed the agent's files of this job while it ran."""
+    full_on: Mapping[str, float] = field(default_factory=dict)
+    """Hosts where the disk with the job's logs was full while it ran, and when that was last told, Unix time."""
     added_arguments: tuple[str, ...] = ()
     """What the framework puts after `run.args`, where a process may have refused it."""
     earlier: tuple[tuple[int, str], ...] = ()

@@ -8,22 +8,18 @@ from collections.abc import Mapping, Sequence
 from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.diagnosis.models import ENDED_WITH_OTHERS, Cause, Doing, Evidence, Explained, NodeEvidence, Other
-from dttui.errors import ExitCode
 from dttui.i18n import _
+from dttui.spec.failure_causes import HOST_UNREACHABLE, NEVER_RAN, PREFLIGHT
 from dttui.words import rank_names
 
 MOST_NAMED = 4
 """Ranks that a sentence names."""
-_NEVER_RAN = (ExitCode.UNREACHABLE, ExitCode.PREFLIGHT, ExitCode.LAUNCH)
-"""Exit codes of an attempt of which no rank ran to an end."""
-_NOTHING_STARTED = (ExitCode.UNREACHABLE, ExitCode.PREFLIGHT)
-"""Exit codes of an attempt that ended before any rank was to start."""
 _ENQUEUED = re.compile(r"last enqueued(?: NCCL)? work: (\d+)")
 
 
 def other_ranks(evidence: Evidence, explained: Sequence[Explained]) -> tuple[Other, ...]:
     """Return what every rank was doing but the first that failed; nothing where no rank was to start yet."""
-    if not explained and evidence.state is JobState.FAILED and evidence.exit_code in _NOTHING_STARTED:
+    if not explained and evidence.outcome_cause in (HOST_UNREACHABLE, PREFLIGHT):
         return ()
     first = explained[0].failure.rank if explained else None
     failed = {item.failure.rank: item for item in explained if item.failure.rank is not None}
@@ -54,21 +50,33 @@ def suspect(cause: Cause, explained: Sequence[Explained], others: Sequence[Other
     missing = [other for other in others if other.doing is Doing.ABSENT]
     if missing:
         return _("Never started: {ranks}.").format(ranks=_named([(item.rank, item.node) for item in missing]))
-    failed = [(item.failure.rank, item.failure.node) for item in explained if item.failure.rank is not None]
+    if behind := _behind(explained):
+        return behind
+    if cause.code == "peer-gone":
+        early = [(other.rank, other.node) for other in others if other.doing is Doing.ENDED]
+        words = _("Already ended, and well: {ranks}. Had it fewer steps to do?")
+        return words.format(ranks=_named(early)) if early else ""
+    return _waited_for(others)
+
+
+def _behind(explained: Sequence[Explained]) -> str:
+    """Return who has begun fewer collectives than others; empty where all have begun as many, or none tells."""
     begun = {
         item.failure.rank: max(found)
         for item in explained
         if (found := [int(number) for line in item.failure.lines for number in _ENQUEUED.findall(line.text)])
     }
     low, high = min(begun.values(), default=0), max(begun.values(), default=0)
-    if low < high:
-        words = _("Behind by {count} collectives: {ranks}. Look at what it was doing.")
-        late = [(rank, node) for rank, node in failed if begun.get(rank) == low]
-        return words.format(ranks=_named(late), count=high - low)
-    if cause.code == "peer-gone":
-        early = [(other.rank, other.node) for other in others if other.doing is Doing.ENDED]
-        words = _("Already ended, and well: {ranks}. Had it fewer steps to do?")
-        return words.format(ranks=_named(early)) if early else ""
+    if low == high:
+        return ""
+    words = _("Behind by {count} collectives: {ranks}. Look at what it was doing.")
+    failed = [(item.failure.rank, item.failure.node) for item in explained if item.failure.rank is not None]
+    late = [(rank, node) for rank, node in failed if begun.get(rank) == low]
+    return words.format(ranks=_named(late), count=high - low)
+
+
+def _waited_for(others: Sequence[Other]) -> str:
+    """Return whom the others waited for: of those that went on, who was behind; empty where nobody did."""
     quiet = [item for item in others if item.doing in (Doing.STOPPED, Doing.RUNNING, Doing.STARTING)]
     steps = [item.step for item in others if item.step is not None]
     late = [(item.rank, item.node) for item in quiet if item.step is not None and item.step < max(steps)]
@@ -94,7 +102,7 @@ def _doing(
     if node.exits.get(str(rank)) == 0:
         # A rank that is asked to end may do so with 0 too.
         return Doing.STOPPED if time is not None and node.ended_at.get(str(rank), time) > time else Doing.ENDED
-    is_known = node.ranks_started is not None or evidence.exit_code in _NEVER_RAN
+    is_known = node.ranks_started is not None or evidence.outcome_cause in NEVER_RAN
     has_started = not is_known or rank in (node.ranks_started or ()) or rank in evidence.last_lines
     if evidence.state is JobState.SUCCEEDED or has_gone or (has_started and node.state is NodeStanding.ENDED):
         return Doing.ENDED

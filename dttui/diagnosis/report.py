@@ -141,6 +141,12 @@ def _standing(diagnosis: Diagnosis) -> list[str]:
         if diagnosis.first is None:
             lines.append(_("What failed, if anything did, is told once it has ended."))
         return lines
+    return [*_going_on(diagnosis), *_latest(evidence), *_away(evidence)]
+
+
+def _going_on(diagnosis: Diagnosis) -> list[str]:
+    """Return whether anything has failed of a job that is not over, and without whom it goes on."""
+    evidence = diagnosis.evidence
     standing = _("Nothing has failed so far: the job is not over ({state}).")
     if evidence.earlier:
         standing = _("Nothing has failed so far in this attempt: the job is not over ({state}).")
@@ -149,7 +155,12 @@ def _standing(diagnosis: Diagnosis) -> list[str]:
     elif evidence.nodes_out:
         standing = _("The job goes on without {hosts} ({state}).")
     out = listed(list(evidence.nodes_out), MOST_NAMED)
-    lines = [standing.format(state=state_name(evidence.state), hosts=out), *evidence.nodes_out.values()]
+    return [standing.format(state=state_name(evidence.state), hosts=out), *evidence.nodes_out.values()]
+
+
+def _latest(evidence: Evidence) -> list[str]:
+    """Return for whom its ranks wait, or how long ago one has told of itself."""
+    lines = []
     if evidence.absent_ranks and not evidence.metrics:
         ranks = rank_names(list(evidence.absent_ranks.items()), MOST_NAMED)
         lines.append(_("Others wait for {ranks} to join them.").format(ranks=ranks))
@@ -161,6 +172,12 @@ def _standing(diagnosis: Diagnosis) -> list[str]:
         lines.append(
             _("The last report of a step came {seconds} s ago.").format(seconds=int(elapsed_s(newest, evidence.now)))
         )
+    return lines
+
+
+def _away(evidence: Evidence) -> list[str]:
+    """Return of which hosts nothing is known now."""
+    lines = []
     gone = [node.name for node in evidence.nodes if node.state is NodeStanding.AGENT_GONE]
     if gone:
         words = _("The agent of {hosts} is gone: `dttui agents deploy {names}` brings it back.")

@@ -11,7 +11,7 @@ from dtagent.protocol.rpc import to_wire
 from dtagent.protocol.stacks import ProcessStacks, RankStacks
 from pydantic import TypeAdapter
 
-from dttui.diagnosis import collectives, standing
+from dttui.diagnosis import flight_records, standing
 from dttui.i18n import Message
 
 
@@ -54,7 +54,7 @@ def of_data(told: Any) -> tuple[NodeStacks, ...]:
 def summary(found: Sequence[NodeStacks]) -> tuple[Message | str, ...]:
     """Return what there is to say: who is missing from a collective, then where all stand, then of whom none knows."""
     ranks = [(node.node, rank) for node in found for rank in node.ranks]
-    odd = collectives.sentences(collectives.odd_ones(rank for _node, rank in ranks))
+    odd = flight_records.sentences(flight_records.odd_ones(rank for _node, rank in ranks))
     groups = standing.sentences(standing.groups_of(ranks))
     return (*odd, *groups, *(node.error for node in found if node.error))
 

@@ -9,6 +9,7 @@ from enum import Enum
 
 from dtagent.protocol.stacks import Frame, ProcessStacks, RankStacks, Thread
 
+from dttui.agent_words import agent_text
 from dttui.i18n import Message, msg, nmsg
 from dttui.sanitize import clean
 from dttui.words import listed
@@ -114,7 +115,8 @@ def place_of_rank(rank: RankStacks) -> RankPlace:
 def place_of(process: ProcessStacks) -> RankPlace:
     """Return where a process stands: in its state what the kernel says, before what its stack does."""
     main = next((thread for thread in process.threads if thread.is_main), None) or next(iter(process.threads), None)
-    place = _place(main) if main is not None else RankPlace(Standing.UNREADABLE, detail=clean(process.detail))
+    why_unread = agent_text(process.detail, process.detail_notice)
+    place = _place(main) if main is not None else RankPlace(Standing.UNREADABLE, detail=why_unread)
     special = {"T": Standing.STOPPED, "t": Standing.STOPPED, "D": Standing.KERNEL}.get(process.state)
     if special is None:
         return place

@@ -8,10 +8,10 @@ The order counts across subjects too: errors of shared memory speak of a full de
 from __future__ import annotations
 
 from dttui.diagnosis.recogniser import Recogniser
-from dttui.diagnosis.rows import communication, gpu, installation, memory, training
+from dttui.diagnosis.rows import communication, gpu, installation, resources, training
 
 RECOGNISERS: tuple[Recogniser, ...] = (
-    *memory.ROWS,
+    *resources.ROWS,
     *communication.ROWS,
     *installation.ROWS,
     *gpu.ROWS,

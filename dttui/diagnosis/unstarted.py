@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from dtagent.protocol.events import JobState
+
 from dttui.diagnosis.models import AbsentNode, Cause, Confidence, Evidence, Rendezvous
-from dttui.errors import ExitCode
 from dttui.i18n import _, ngettext
+from dttui.spec.failure_causes import HOST_UNREACHABLE, INTERNAL, INVALID, LAUNCH, NEVER_RAN, PREFLIGHT
 from dttui.words import listed
 
 MOST_NAMED = 4
+_NOT_FOR_RANKS = NEVER_RAN | {INTERNAL, INVALID}
 _ABOUT_THE_NETWORK = re.compile(
     r"connect|refused|timed out|No route|unreachable|retrying|getaddrinfo|resolve|hostname|TCPStore|socket\.cpp",
     re.IGNORECASE,
@@ -21,43 +24,40 @@ def why_unstarted(evidence: Evidence) -> Cause:
     """Return why a job failed of which no rank did."""
     if (rendezvous := missed_rendezvous(evidence)) is not None:
         return _missed(evidence, rendezvous)
-    if evidence.exit_code == ExitCode.PREFLIGHT and evidence.findings:
+    if evidence.outcome_cause == PREFLIGHT and evidence.findings:
         return _refused(evidence.findings)
-    if evidence.exit_code == ExitCode.UNREACHABLE and evidence.refused:
+    if evidence.outcome_cause == HOST_UNREACHABLE and evidence.refused:
         words = _("{hosts}: reached, and refused: its key or our credentials were not accepted. Nothing was started.")
         hints = tuple(hint for _message, hint in evidence.findings if hint)
         named = listed(list(evidence.refused), MOST_NAMED)
         look = _("See what `dttui envs` says of that host, and try the way to it by hand.")
         return Cause("host-refused", words.format(hosts=named), hints[:1] or (look,), Confidence.CERTAIN)
-    if evidence.exit_code == ExitCode.UNREACHABLE and evidence.agentless:
+    if evidence.outcome_cause == HOST_UNREACHABLE and evidence.agentless:
         named = listed(list(evidence.agentless), MOST_NAMED)
         words = _("{hosts}: reached, but no agent runs there. Nothing was started.").format(hosts=named)
         hosts = " ".join(evidence.agentless[:MOST_NAMED])
         remedy = _("`dttui agents deploy {hosts}` brings it back.").format(hosts=hosts)
         return Cause("no-agent", words, (remedy,), Confidence.CERTAIN)
-    known: dict[int, tuple[str, str, str]] = {
-        ExitCode.UNREACHABLE: (
-            "host-unreachable",
+    known = {
+        HOST_UNREACHABLE: (
             _("A host could not be reached, so nothing was started."),
             _("See what `dttui envs` says of that host, and try the way to it by hand."),
         ),
-        ExitCode.PREFLIGHT: (
-            "preflight",
+        PREFLIGHT: (
             _("A check before the launch found what would have made it fail."),
             _("Put right what the findings name, and launch again. Nothing was started."),
         ),
-        ExitCode.LAUNCH: (
-            "launch",
+        LAUNCH: (
             _("The launch failed on a host, and every other host was cleared again."),
             _("Nothing is left running. Put right what is named above, and launch again."),
         ),
     }
-    if evidence.cleared and evidence.exit_code not in known:
+    if evidence.cleared and evidence.outcome_cause not in known:
         # The reason says which host that was, and what is known of it since.
         return Cause("node-lost", evidence.reason, since_cleared(evidence, evidence.cleared), Confidence.CERTAIN)
     before = _("`dttui attach {job} --output jsonl` prints all that was told before.").format(job=evidence.job_id)
-    unknown = ("unknown", "", before)
-    code, words, advice = known.get(evidence.exit_code or 1, unknown)
+    code = evidence.outcome_cause or "unknown"
+    words, advice = known.get(code, ("", before))
     return Cause(code, words, (advice,), Confidence.CERTAIN if words else Confidence.POSSIBLE)
 
 
@@ -73,9 +73,11 @@ def since_cleared(evidence: Evidence, hosts: Sequence[str]) -> tuple[str, ...]:
 
 def missed_rendezvous(evidence: Evidence) -> Rendezvous | None:
     """Return the rendezvous that not all nodes came to, of a job whose ranks never all ran; `None` of any other."""
-    is_known = evidence.exit_code in (None, ExitCode.JOB_FAILED) and evidence.running_at is None
+    has_ended_otherwise = evidence.state in (JobState.SUCCEEDED, JobState.CANCELLED)
+    if has_ended_otherwise or evidence.running_at is not None or evidence.outcome_cause in _NOT_FOR_RANKS:
+        return None
     rendezvous = evidence.rendezvous
-    return rendezvous if is_known and rendezvous is not None and rendezvous.absent else None
+    return rendezvous if rendezvous is not None and rendezvous.absent else None
 
 
 def _refused(findings: Sequence[tuple[str, str]]) -> Cause:

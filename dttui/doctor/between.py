@@ -12,7 +12,7 @@ from dttui.doctor.reachability import Pair, Reachability
 from dttui.doctor.remedies import Remedies
 from dttui.i18n import _
 from dttui.jobs.board import Drift
-from dttui.preflight.network import connection_failure, is_loopback
+from dttui.preflight.node_reachability import connection_failure, is_loopback
 from dttui.preflight.software import drift_findings, version_differences
 from dttui.spec.findings import Finding, error, info, warning
 

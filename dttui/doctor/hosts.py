@@ -17,7 +17,7 @@ from dttui.errors import REFUSALS, AgentGoneError, HostError, HostKeyError, OutO
 from dttui.i18n import _, joined
 from dttui.planning.models import PlannedNode
 from dttui.preflight.hosts import judge_agent, judge_clock, judge_health, judge_limits, judge_room
-from dttui.preflight.network import is_loopback
+from dttui.preflight.node_reachability import is_loopback
 from dttui.sanitize import clean
 from dttui.spec.findings import Finding, error, info, warning
 

@@ -29,7 +29,8 @@ from dttui.preflight.hosts import DISK_NEEDED_MIB, DISK_WANTED_MIB
 from dttui.sanitize import clean
 from dttui.spec.findings import Finding, error, info, warning
 from dttui.spec.problems import DocumentError
-from dttui.transport.credentials import Credentials, LoginNeed
+from dttui.transport.ssh.credentials import Credentials, LoginNeed
+from dttui.variables import for_a_process, variables
 from dttui.words import listed, size_text
 
 SUBJECT = "login"
@@ -81,7 +82,7 @@ def judge_logins(environments: Sequence[Environment]) -> Iterator[Trouble]:
         hosts = listed(names, MAX_NAMES)
         if need is LoginNeed.PASSPHRASE:
             message = _("the key {path} has a passphrase, and no ssh-agent holds it: each login asks for it ({hosts})")
-            start = "" if os.environ.get("SSH_AUTH_SOCK") else 'eval "$(ssh-agent -s)" && '
+            start = "" if variables().get("SSH_AUTH_SOCK") else 'eval "$(ssh-agent -s)" && '
             command = Remedy(f"{start}ssh-add {shlex.quote(str(key))}")
             yield _trouble(warning("key-locked", SUBJECT, message.format(path=key, hosts=hosts)), command)
         elif need is LoginNeed.PERSON:
@@ -107,19 +108,19 @@ def _inventory(unread: UsageError | None) -> Iterator[Trouble]:
 
 def _terminal() -> Iterator[Trouble]:
     is_terminal = sys.stdout.isatty() or sys.stderr.isatty()
-    named = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := os.environ.get(name))), "")
+    named = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := variables().get(name))), "")
     charset = named.partition(".")[2].partition("@")[0].lower()
     if (named or is_terminal) and charset not in _UTF8:
         message = _("the locale is {locale}, which is not UTF-8: what is not ASCII may be drawn wrong")
         name = clean(named) or locale.getlocale()[0] or "C"
         yield _trouble(warning("locale", SUBJECT, message.format(locale=name)), Remedy("export LC_ALL=C.UTF-8"))
-    term = os.environ.get("TERM", "")
+    term = variables().get("TERM", "")
     if (term or is_terminal) and (colours := _colours(term)) < COLOURS_WANTED:
         command = Remedy("export TERM=xterm-256color")
         if colours == 0:
             message = _("TERM is {term}: the screen needs a terminal that moves its cursor and knows colours")
             yield _trouble(warning("terminal", SUBJECT, message.format(term=clean(term) or "–")), command)
-        elif "COLORTERM" not in os.environ:
+        elif "COLORTERM" not in variables():
             message = _("TERM is {term}, with {count} colours: the screen looks better with {wanted}")
             message = message.format(term=clean(term), count=colours, wanted=COLOURS_WANTED)
             yield _trouble(info("colours", SUBJECT, message), command)
@@ -131,7 +132,12 @@ def _colours(term: str) -> int:
         return 0
     with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
         asked = subprocess.run(
-            ["tput", "-T", term, "colors"], stdin=subprocess.DEVNULL, capture_output=True, timeout=5, check=False
+            ["tput", "-T", term, "colors"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=5,
+            env=for_a_process(),
+            check=False,
         )
         return max(0, int(asked.stdout or 0))
     return COLOURS_WANTED  # Nobody here can tell.

@@ -31,7 +31,7 @@ from dttui.doctor.examination import Examined
 from dttui.errors import AgentError, HostError
 from dttui.fleet.deployment.remote_program import Program, ask_host
 from dttui.inventory.models import Environment
-from dttui.preflight.network import CALL_MARGIN_S, HUSH_S, LISTEN_S, PROBE_S, Listening, no_free_port
+from dttui.preflight.node_reachability import CALL_MARGIN_S, HUSH_S, LISTEN_S, PROBE_S, Listening, no_free_port
 from dttui.rpc.client import AgentClient
 from dttui.spec.findings import Finding
 from dttui.transport.base import CONNECT_TIMEOUT_S, Prompter, Transport

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from dtagent.protocol import rpc
@@ -15,16 +17,17 @@ from dtagent.protocol.jobs import NodeState
 from dtagent.protocol.rpc import ErrorCode
 
 from dttui.diagnosis.stack_report import to_data
-from dttui.engine.alerts.metric_watch import MetricWatch
 from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.checkpoint_watch import CheckpointWatch
 from dttui.engine.comeback import Comeback
 from dttui.engine.conclusion import node_outcome
 from dttui.engine.context import JobContext
-from dttui.engine.copies.copy_cap import CopyCap
-from dttui.engine.measuring import compare_with_estimate
+from dttui.engine.measurement import compare_with_estimate
 from dttui.engine.nodes.node_record import Shared, Steps
 from dttui.engine.nodes.node_run import NodeRun
-from dttui.engine.recovered import RecoveredState
+from dttui.engine.recovered import RecoveredState, read_history
+from dttui.engine.refused_nodes import NodeRefusal, refused_nodes
+from dttui.engine.replication.gathering import drop_joined
 from dttui.engine.replication.replicator import Replicator
 from dttui.engine.resuming import find_resume
 from dttui.engine.stacks import ask_stacks
@@ -36,7 +39,6 @@ from dttui.errors import (
     AgentError,
     CancelledError,
     DttuiError,
-    ExitCode,
     HostError,
     HostUnreachableError,
     LaunchError,
@@ -45,10 +47,13 @@ from dttui.errors import (
 from dttui.files import write_atomic
 from dttui.i18n import N_, _, msg, nmsg
 from dttui.jobs.checks import Cell, Check, cells_to_data
-from dttui.jobs.outcome import UNFIT, UNREACHABLE, AttemptOutcome, NodeEnd, NodeOutcome, Stage
+from dttui.jobs.outcome import UNREACHABLE, AttemptOutcome, NodeEnd, NodeOutcome, Stage, cause_of
 from dttui.planning.models import BoundPlan, Plan
 from dttui.planning.resumption import Resume
 from dttui.preflight.preflight import Preflight
+from dttui.preflight.spares import SpareChecks
+from dttui.spec.failure_causes import ALERT
+from dttui.transport.base import Nobody
 from dttui.transport.deadline import within
 from dttui.words import listed
 
@@ -59,11 +64,6 @@ ASK_DEADLINE_S = 60.0
 """Where it is not known whether all hosts were started: how long the others have once one has answered."""
 CATCH_UP_DEADLINE_S = 10.0
 MOST_NAMES = 4
-_CAUSES = {
-    ExitCode.UNREACHABLE: "host-unreachable",
-    ExitCode.PREFLIGHT: "preflight",
-    ExitCode.LAUNCH: "launch",
-}
 _HALF_STARTED = N_("the controller died while the hosts were being started")
 
 
@@ -73,8 +73,12 @@ class Attempt:
     Args:
         job: whose attempt it is.
         recovered: what is recorded of it; nothing of a new one.
-        unfenced: hosts on which something of an earlier attempt may still run.
+        unfenced: returns the hosts on which something of an earlier attempt may still run.
         before: how the attempt before ended, with the furthest step of all; `None` of the first.
+        proven: hosts that have passed the preflight of one before.
+        candidates: hosts that only do as well as those that the job names: before any has passed it, what is wrong
+            between two nodes is their fault.
+        next_spare: returns who would take a slow node's place, `None` where nobody would.
     """
 
     def __init__(
@@ -82,32 +86,41 @@ class Attempt:
         job: JobContext,
         recovered: RecoveredState,
         *,
-        unfenced: Collection[str] = (),
+        unfenced: Callable[[], Collection[str]] = tuple,
         before: AttemptOutcome | None = None,
+        proven: Collection[str] = (),
+        candidates: Collection[str] = (),
+        next_spare: Callable[[], str | None] | None = None,
     ) -> None:
         self._job = job
+        self._proven = proven
+        self._candidates = candidates
         self._unfenced = unfenced
-        self._refused: dict[str, str] = {}
-        """Node on which nothing can be started → why, as its outcome has it."""
+        self._refused: dict[str, NodeRefusal] = {}
+        """Node on which nothing can be started → why."""
         self._recovered = recovered
         self.plan = recovered.plan
-        job.alerts.attempt = recovered.attempt
         self._changed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._steps = Steps()
         self.nodes = make_nodes(job, recovered.plan, recovered.attempt, self._changed.set, self._steps)
         self._events = AttemptLog(job.log, recovered.attempt)
         self._events.resume(recovered.events)
-        self._warming: list[asyncio.Task[None]] = []
+        self._beside: list[asyncio.Task[None]] = []
+        """What is done beside the checks and the start, which wait for none of it."""
         self._preflight: Preflight | None = None
         self._stage = Stage.PREFLIGHT
         self.watch = GangWatch(
             job.directory, self._events, self.nodes, self._changed, job.secrets.values(), recovered.events
         )
+        restart = functools.partial(self.watch.end_for, ALERT) if recovered.plan.recovery.may_restart else None
+        job.alerts.begin(recovered.attempt, restart)
         comeback = Comeback(self._events, before, recovered.promise.cause, recovered.events)
         self._steps.on_first = comeback.on_first_step
         self.watch.on_running = comeback.on_running
+        self.watch.redaction = job.log.redaction
         self.watch.witness = _witness(job, recovered.plan)
+        self.watch.next_spare = next_spare or self.watch.next_spare
         self._begin, self._catch_up = self._launch, _nothing
         if not recovered.is_new:
             recovered.resume(self.nodes, job.directory)
@@ -148,25 +161,41 @@ class Attempt:
         except DttuiError as error:
             return self._ended_early(error)
         finally:
-            for task in self._warming:
+            for task in self._beside:
                 task.cancel()
-            await asyncio.gather(*self._warming, return_exceptions=True)
+            await asyncio.gather(*self._beside, return_exceptions=True)
             await asyncio.gather(*(node.close() for node in self.nodes))
 
     async def _watch(self, bound: BoundPlan) -> AttemptOutcome:
-        """Follow the nodes to their end, and have checkpoints copied meanwhile."""
+        """Follow the nodes to their end, and have checkpoints copied and old ones removed meanwhile."""
         job = self._job
         replicator = Replicator(job.directory.job_id, self._events, self.nodes, bound, job.earlier)
-        copying = asyncio.create_task(replicator.run())
+        checkpoints = CheckpointWatch(
+            job.directory, self._events, self.nodes, bound, self._unfenced, first=len(job.earlier)
+        )
+        beside = [asyncio.create_task(replicator.run()), asyncio.create_task(checkpoints.run())]
         try:
             outcome = await self.watch.run(bound)
         finally:
-            copying.cancel()
-            await asyncio.gather(copying, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
         if outcome.succeeded:
             await replicator.drop()
+            await drop_joined(self.nodes, bound.bindings.resume, job.directory.job_id)
         peaks = {node.name: node.record.gpu_peaks_mib for node in self.nodes}
-        return outcome.model_copy(update={"figures": compare_with_estimate(bound, self._steps.pace, peaks)})
+        sizes = checkpoints.sizes
+        nodes = {
+            name: node.model_copy(update={"checkpoint_bytes": sizes.get(name)}) for name, node in outcome.nodes.items()
+        }
+        resume, figures = bound.bindings.resume, compare_with_estimate(bound, self._steps.speed, peaks)
+        return outcome.model_copy(
+            update={
+                "figures": figures,
+                "nodes": nodes,
+                "resumed_from": resume.checkpoint if resume is not None else None,
+            }
+        )
 
     def _ended_early(self, error: DttuiError) -> AttemptOutcome:
         """Return the outcome of an attempt that never ran on all its nodes."""
@@ -175,17 +204,18 @@ class Attempt:
             attempt=self._recovered.attempt,
             state=JobState.CANCELLED if is_stop else JobState.FAILED,
             stage=self._stage,
-            exit_code=int(error.exit_code),
             message=error.message,
             hint=error.hint,
             nodes={node.name: self._outcome_of(node) for node in self.nodes},
-            cause=None if is_stop else _CAUSES.get(error.exit_code),
+            cause=None if is_stop else cause_of(error),
         )
 
     def _outcome_of(self, node: NodeRun) -> NodeOutcome:
         outcome = node_outcome(node)
-        why = self._refused.get(node.name)
-        return outcome.model_copy(update={"why": why}) if why and outcome.end is NodeEnd.UNTOUCHED else outcome
+        refusal = self._refused.get(node.name)
+        if refusal is None or outcome.end is not NodeEnd.UNTOUCHED:
+            return outcome
+        return outcome.model_copy(update={"why": refusal.why, "reason": refusal.reason})
 
     async def _launch(self) -> BoundPlan:
         """Check the hosts, and start on all of them.
@@ -199,9 +229,10 @@ class Attempt:
         if missing := [name for name in self.plan.secrets if name not in self._job.secrets]:
             hint = msg("Export them before `dttui attach`, or keep them in secrets.env beside the job file.")
             raise LaunchError(msg("the values of {names} are not known here any more", names=", ".join(missing)), hint)
+        unfenced = self._unfenced()
         for node in self.nodes:
-            if node.name in self._unfenced:
-                self._refused[node.name] = UNREACHABLE
+            if node.name in unfenced:
+                self._refused[node.name] = NodeRefusal(UNREACHABLE)
         if self._refused:
             hosts = listed(list(self._refused), MOST_NAMES)
             message = msg("what an earlier attempt has left on {hosts} is not known", hosts=hosts)
@@ -263,7 +294,8 @@ class Attempt:
 
     def _start(self, plan: Plan, tried_port: int | None = None, resume: Resume | None = None) -> GangStart:
         job = self._job
-        return GangStart(job.directory, self._events, self.nodes, plan, job.base, dict(job.secrets), tried_port, resume)
+        secrets, use = dict(job.secrets), job.host_use()
+        return GangStart(job.directory, self._events, self.nodes, plan, job.base, secrets, tried_port, resume, use)
 
     async def _check_hosts(self) -> int | None:
         """Check the hosts; return the port on which they saw the master, where one was tried."""
@@ -273,16 +305,16 @@ class Attempt:
             self._job.inventory,
             self._job.replan,
             ignored=self._job.ignored,
+            checkpoint_bytes=measured_sizes(await asyncio.to_thread(read_history, self._job.directory)),
             on_change=self._show_checks,
             on_reached=self._warm_up,
         )
+        self._check_spares(preflight)
         board = await preflight.run()
-        for node in self.nodes:
-            if node.name in board.unreachable:
-                self._events.note(node.name, NodeStanding.FAILED, board.unreachable[node.name].message)
-                self._refused[node.name] = UNREACHABLE
-            elif any(finding.subject == node.name for finding in board.errors):
-                self._refused[node.name] = UNFIT
+        for name, failure in board.unreachable.items():
+            self._events.note(name, NodeStanding.FAILED, failure.message)
+        named = [name for name in board.names if name not in self._candidates]
+        self._refused.update(refused_nodes(board, self._proven or named))
         for finding in board.findings:
             self._events.tell(finding)
         board.raise_errors()
@@ -305,9 +337,17 @@ class Attempt:
             data["versions"] = self._preflight.versions(name)
         self._events.add(EventKind.PREFLIGHT, "", node=name, data=data)
 
+    def _check_spares(self, preflight: Preflight) -> None:
+        """Look whether those that are to take a lost node's place could, before the job's first start."""
+        job = self._job
+        if job.replan_for is not None and not self._proven:
+            # Nobody is asked for one that is perhaps never needed.
+            checks = SpareChecks(self.plan, job.inventory, job.replan_for, job.transport, Nobody(), job.ignored)
+            self._beside.append(asyncio.create_task(checks.run(preflight, self._events.tell)))
+
     def _warm_up(self, name: str) -> None:
         """Ask a host that was reached for a warm start, beside the checks."""
-        self._warming.append(asyncio.create_task(self._warm(self._named(name))))
+        self._beside.append(asyncio.create_task(self._warm(self._named(name))))
 
     async def _warm(self, node: NodeRun) -> None:
         if node.client is not None and (message := await ask_warm(node.client, node.planned)):
@@ -373,16 +413,10 @@ def make_nodes(
     """Return the nodes of an attempt, in order of rank. Raises LaunchError where the inventory lacks one."""
     nodes = []
     key = AttemptKey(job.directory.job_id, attempt)
-    cap, is_elastic = CopyCap(plan.log_cap_bytes), plan.min_nodes is not None
-    log = job.log
-    shared = Shared(
-        MetricWatch(),
-        job.alerts,
-        copy_cap=cap,
-        backlog=log.backlog,
-        world_size=plan.slots,
-        is_elastic=is_elastic,
-        redaction=log.redaction,
+    shared = replace(
+        Shared.of(plan, job.log.backlog),
+        alerts=job.alerts,
+        redaction=job.log.redaction,
         steps=steps or Steps(),
         heartbeat_s=plan.recovery.heartbeat_s,
         fences_itself=plan.recovery.self_fence_s is not None,
@@ -403,6 +437,16 @@ def _witness(job: JobContext, plan: Plan) -> Witness:
     taken = {node.name for node in plan.nodes}
     found = (job.inventory.find(spare) for spare in plan.recovery.spares if spare not in taken)
     return Witness(tuple(item for item in found if item is not None), job.transport, job.prompter)
+
+
+def measured_sizes(history: Sequence[AttemptOutcome]) -> dict[str, int]:
+    """Return how long the newest checkpoint was that was seen on each node."""
+    return {
+        name: node.checkpoint_bytes
+        for outcome in history
+        for name, node in outcome.nodes.items()
+        if node.checkpoint_bytes is not None
+    }
 
 
 async def _nothing() -> None:

@@ -100,6 +100,10 @@ class AttemptLog:
         fields = {"node": node, "rank": rank, "data": data}
         self._flow.offer(node, f"alert {rank}", EventKind.METRIC_ALERT, message, fields)
 
+    def tell_health(self, node: str, message: str, data: Mapping[str, object]) -> None:
+        """Tell that a node is unhealthy, or healthy again."""
+        self._flow.offer(node, "health", EventKind.HEALTH, message, {"node": node, "data": dict(data)})
+
     def flush(self) -> None:
         """Tell what was held back, and how much was left out."""
         self._flow.flush()

@@ -12,8 +12,10 @@ from typing import Any, TypeVar
 
 TICK_S = 1.0
 """The loop looks at its clock at least so often."""
-MOST_GAP_S = 5.0
-"""Between two looks; a longer one was no wait of the loop's own."""
+MOST_GAP_S = 2.0
+"""Between two looks; a longer one was no wait of the loop's own, and no silence of less than the shortest heartbeat."""
+LEAST_AWAY_S = 5.0
+"""For how long this process, or the whole machine, must have stood still for links to have broken by that."""
 RECOVERY_S = 10.0
 """After waking, how long links may take to be made anew before that counts as silence."""
 
@@ -38,7 +40,7 @@ class AwakeLoop(asyncio.SelectorEventLoop):
         away_s, self._boottime = boottime - self._boottime, boottime
         if gap_s > MOST_GAP_S:
             self._asleep_s += gap_s
-        if away_s > MOST_GAP_S:
+        if away_s > LEAST_AWAY_S:
             self._woke_at = now - self._asleep_s
         return now - self._asleep_s
 

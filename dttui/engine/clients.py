@@ -14,6 +14,7 @@ from typing import Any
 
 from dtagent.protocol import rpc
 
+from dttui.i18n import recipes
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
 from dttui.launch.login_session import take_agent
@@ -117,6 +118,7 @@ class Clients:
             "fingerprint": prompt.fingerprint,
             "user": prompt.user,
             "said": prompt.said,
+            "recipes": recipes({"text": prompt.text}),
         }
         question = _Question(message, asyncio.get_running_loop().create_future())
         self._questions[number] = question

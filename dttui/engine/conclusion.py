@@ -13,9 +13,9 @@ from dttui.diagnosis.evidence import read_evidence
 from dttui.diagnosis.models import Diagnosis
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.failures import FoundFailure, rank_failures, stopped_on_request
+from dttui.engine.given_up import EndedFor, GivenUp, NotEnded, NotFollowed
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.rendezvous import tampering
-from dttui.errors import ExitCode
 from dttui.i18n import Message, msg
 from dttui.jobs import JobDirectory
 from dttui.jobs.outcome import AttemptOutcome, FirstFailure, NodeEnd, NodeOutcome, RankOutcome
@@ -30,15 +30,12 @@ class Watched:
     """In order of node rank."""
     is_cancelled: bool = False
     """Whether it was stopped on request."""
-    broken: Mapping[str, str] = field(default_factory=dict)
-    """Node → why it could no longer be followed."""
-    unstopped: Mapping[str, str] = field(default_factory=dict)
-    """Node that could be reached and did not end → why."""
-    late: Message | None = None
-    """Who did not join in time, or that ranks do not train together, where that ended the attempt."""
-    late_hint: str = ""
-    late_cause: str = ""
-    """Code of that."""
+    broken: Mapping[str, NotFollowed] = field(default_factory=dict)
+    """By node, those that could no longer be followed."""
+    unstopped: Mapping[str, NotEnded] = field(default_factory=dict)
+    """By node, those that could be reached and did not end."""
+    ended_for: EndedFor | None = None
+    """Why it was ended though nothing of it had failed."""
     survived: Collection[str] = ()
     """Nodes without which an elastic attempt went on."""
     has_succeeded: bool = False
@@ -60,26 +57,15 @@ class Watched:
     def given_up(self) -> list[GivenUp]:
         """The decisive nodes of which nobody knows what runs there."""
         return [
-            GivenUp(name, self.broken.get(name, ""), self.unstopped.get(name, ""), bool(node.agent_gone))
+            GivenUp(name, self.broken.get(name), self.unstopped.get(name), node.agent_gone is not None)
             for node in self.nodes
             if (name := node.name) in self.decisive and (node.is_lost or name in self.broken)
         ]
 
     def node_outcomes(self) -> dict[str, NodeOutcome]:
         """Return how each node stands."""
-        return {node.name: node_outcome(node, self.broken, self.unstopped) for node in self.nodes}
-
-
-@dataclass(frozen=True)
-class GivenUp:
-    """A node of which nobody knows what runs there."""
-
-    name: str
-    broken: str = ""
-    """Why it could not be followed."""
-    unstopped: str = ""
-    """Why it has not ended, of one that could be reached."""
-    is_agent_gone: bool = False
+        broken, unstopped = self.broken, self.unstopped
+        return {node.name: node_outcome(node, broken.get(node.name), unstopped.get(node.name)) for node in self.nodes}
 
 
 class Conclusion:
@@ -130,11 +116,12 @@ class Conclusion:
     def _of(self, failures: Sequence[FoundFailure]) -> AttemptOutcome:
         """Return the outcome of an attempt of which these failures were told."""
         watched, job_id = self._watched, self._directory.job_id
-        disturbed = tampering.why_ended(watched.nodes, even_mended=watched.late is not None)
-        if watched.late is not None:
-            late = msg("{what}; {why}", what=watched.late, why=disturbed) if disturbed else watched.late
-            ended = self._made(JobState.FAILED, late, watched.late_hint)
-            return ended.model_copy(update={"cause": watched.late_cause})
+        disturbed = tampering.why_ended(watched.nodes, even_mended=watched.ended_for is not None)
+        if (ended_for := watched.ended_for) is not None:
+            told = msg("{what}; {why}", what=ended_for.told, why=disturbed) if disturbed else ended_for.told
+            ended = self._made(JobState.FAILED, told, ended_for.hint)
+            blamed = (ended_for.node,) if ended_for.node is not None else ()
+            return ended.model_copy(update={"cause": ended_for.cause, "blamed": blamed})
         given_up = watched.given_up
         found = self._diagnosed()
         first = found.first.as_outcome if found is not None and found.first is not None else None
@@ -165,7 +152,7 @@ class Conclusion:
         view = self._log.view(self._directory.job_id, self._plan)
         try:
             evidence = read_evidence(self._directory, view)
-            return diagnose(replace(evidence, state=JobState.FAILED, exit_code=int(ExitCode.JOB_FAILED)))
+            return diagnose(replace(evidence, state=JobState.FAILED))
         except OSError:  # What cannot be read says nothing; the failures themselves are known.
             return None
 
@@ -175,7 +162,6 @@ class Conclusion:
         return AttemptOutcome(
             attempt=self._log.attempt,
             state=state,
-            exit_code=_EXIT_CODES[state],
             message=message,
             hint=hint,
             nodes=self._watched.node_outcomes(),
@@ -183,22 +169,13 @@ class Conclusion:
         )
 
 
-_EXIT_CODES = {
-    JobState.SUCCEEDED: ExitCode.OK,
-    JobState.FAILED: ExitCode.JOB_FAILED,
-    JobState.CANCELLED: ExitCode.CANCELLED,
-}
-
-
-def node_outcome(
-    node: NodeRun, broken: Mapping[str, str] | None = None, unstopped: Mapping[str, str] | None = None
-) -> NodeOutcome:
+def node_outcome(node: NodeRun, broken: NotFollowed | None = None, unstopped: NotEnded | None = None) -> NodeOutcome:
     """Return how a node stands.
 
     Args:
         node: it.
-        broken: node → why it could no longer be followed.
-        unstopped: node that could be reached and did not end → why.
+        broken: given where it could no longer be followed.
+        unstopped: given where it could be reached and did not end.
     """
     status = node.status
     ended = status.reason_code if status is not None else ""
@@ -209,12 +186,12 @@ def node_outcome(
         if item.name in known
     }
     end, why, reason = NodeEnd.CLEAN, ended, ""
-    if node.name in (broken or {}):
-        end, why, reason = NodeEnd.UNCLEAN, "not-followed", (broken or {})[node.name]
-    elif node.agent_gone:
-        end, why, reason = NodeEnd.AGENT_GONE, "agent-gone", node.agent_gone
-    elif node.name in (unstopped or {}):
-        end, why, reason = NodeEnd.UNCLEAN, "not-ended", (unstopped or {})[node.name]
+    if broken is not None:
+        end, why, reason = NodeEnd.UNCLEAN, "not-followed", broken.words
+    elif node.agent_gone is not None:
+        end, why, reason = NodeEnd.AGENT_GONE, "agent-gone", node.agent_gone.message
+    elif unstopped is not None:
+        end, why, reason = NodeEnd.UNCLEAN, "not-ended", unstopped.words
     elif status is not None and (status.leftovers or status.state is NodeState.UNKILLABLE):
         end = NodeEnd.UNCLEAN
     elif node.is_lost or (status is not None and not status.state.is_final):
@@ -231,9 +208,9 @@ def _is_uncleared(failure: FoundFailure) -> bool:
 
 def why_not_stopped(given_up: Sequence[GivenUp], job_id: str) -> tuple[str, str]:
     """Return what to say, and what to do, of a stop on request that not all nodes have followed."""
-    ordered = sorted(given_up, key=lambda item: (not item.broken, not item.unstopped))
+    ordered = sorted(given_up, key=lambda item: (item.not_followed is None, item.not_ended is None))
     message, hint = _of_given_up(ordered, job_id)
-    if ordered[0].unstopped and not ordered[0].broken:
+    if ordered[0].not_ended is not None and ordered[0].not_followed is None:
         return msg("stopped on request, but not ended: {reason}", reason=message), hint
     return msg("stopped on request, but {what}", what=message), hint
 
@@ -255,32 +232,39 @@ def why_failed(
         job_id: of the job.
     """
     first = found.first.failure if found is not None and found.first is not None else None
-    told_of = next((item for item in failures if first is not None and item.is_of(first)), None)
-    if told_of is None:
-        of_first = [item for item in given_up if first is not None and item.name == first.node]
-        if of_first or not failures:
-            others = [item for item in given_up if item not in of_first]
-            message, hint = _of_given_up([*of_first, *others], job_id)
-            return (msg("{what}; {why}", what=message, why=over) if over else message), hint
-        told_of = failures[0]
-    message = told_of.message
-    if found is not None and found.first is not None and found.first.is_shared:
-        message = found.headline
-    elif found is not None and found.first is None and found.cause is not None and found.cause.words:
-        message = found.cause.words
+    told_of = [item for item in failures if first is not None and item.is_of(first)]
+    of_first = [item for item in given_up if first is not None and item.name == first.node]
+    if not told_of and (of_first or not failures):
+        message, hint = _of_given_up(sorted(given_up, key=lambda item: item not in of_first), job_id)
+        return (msg("{what}; {why}", what=message, why=over) if over else message), hint
+    return _of_failure((told_of or failures)[0], failures, found, over), ""
+
+
+def _of_failure(
+    told_of: FoundFailure, failures: Sequence[FoundFailure], found: Diagnosis | None, over: str | None
+) -> str:
+    """Return what to say of the first failure, then of what could not be cleared, then why it was over."""
+    message = (_of_all(found) if found is not None else "") or told_of.message
     uncleared = next((item for item in failures if item.data.get("uncleared")), told_of)
     for why in (uncleared.message if uncleared is not told_of else None, over):
         message = msg("{what}; {why}", what=message, why=why) if why else message
-    return message, ""
+    return message
+
+
+def _of_all(found: Diagnosis) -> str:
+    """Return what there is to say where it is not a single rank or node that failed; empty where it is."""
+    if found.first is not None:
+        return found.headline if found.first.is_shared else ""
+    return found.cause.words if found.cause is not None else ""
 
 
 def _of_given_up(given_up: Sequence[GivenUp], job_id: str) -> tuple[str, str]:
     """Return the same of nodes that were given up, the first of which comes first."""
     first = given_up[0]
-    if first.broken:
-        return msg("{host} could not be followed: {reason}", host=first.name, reason=first.broken), ""
-    if first.unstopped:
-        return first.unstopped, msg("What runs there is unknown; `dttui stop {job}` asks again.", job=job_id)
+    if first.not_followed is not None:
+        return msg("{host} could not be followed: {reason}", host=first.name, reason=first.not_followed.words), ""
+    if first.not_ended is not None:
+        return first.not_ended.words, msg("What runs there is unknown; `dttui stop {job}` asks again.", job=job_id)
     if first.is_agent_gone:
         gone = [item.name for item in given_up if item.is_agent_gone]
         hint = msg(
@@ -289,6 +273,6 @@ def _of_given_up(given_up: Sequence[GivenUp], job_id: str) -> tuple[str, str]:
             job=job_id,
         )
         return msg("the agent of {hosts} is gone", hosts=", ".join(gone)), hint
-    lost = [item.name for item in given_up if not (item.broken or item.unstopped or item.is_agent_gone)]
+    lost = [item.name for item in given_up if item.is_silent]
     hint = msg("What runs there is unknown; look at the host when it is back.")
     return msg("{hosts} could not be reached", hosts=", ".join(lost)), hint

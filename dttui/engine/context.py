@@ -6,13 +6,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from dtagent.protocol.events import EventKind, JobState
+
 from dttui.engine.alerts.alert_watch import AlertWatch
 from dttui.inventory.models import Inventory
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
 from dttui.planning.lineup import Lineup
 from dttui.preflight.preflight import Replan
+from dttui.timestamps import elapsed_s
 from dttui.transport.base import Prompter, Transport
+
+
+@dataclass(frozen=True)
+class HostUse:
+    """What hosts, and others who use them, are told of a job."""
+
+    asked_at: float | None = None
+    """Unix time at which the person asked for it."""
+    for_s: float | None = None
+    """For how long from now he means to need the hosts."""
+    may_restart: bool = False
+    """Whether another attempt may follow."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +49,32 @@ class JobContext:
     """Codes of findings of the preflight that do not forbid the launch."""
     earlier: tuple[str, ...] = ()
     """Job of each attempt before this job's first, where it goes on from another."""
+    asked_at: float | None = None
+    """Unix time at which the person asked for the job."""
+    is_queued: bool = False
+    """Whether it waits until its hosts have room."""
+    for_s: float | None = None
+    """For how long the person means to need the hosts, from the first attempt on."""
     missing_secrets: Callable[[], Sequence[str]] = tuple
     """Looks for the values of secrets that are not known yet, and returns the names of those that still are not."""
     alerts: AlertWatch = field(default_factory=AlertWatch)
     replan_for: Callable[[Lineup], Replan] | None = None
     """Makes the same for who takes part once some were replaced; `None` where nobody can be."""
+    may_restart: bool = False
+    """Whether another attempt may follow one that fails."""
+
+    def host_use(self) -> HostUse:
+        """Return what hosts are told of an attempt that begins now."""
+        return HostUse(self.asked_at, self.rest_s, self.may_restart)
+
+    @property
+    def rest_s(self) -> float | None:
+        """For how much longer hosts are needed, below 0 where that is over; `None` where nobody has said."""
+        if self.for_s is None:
+            return None
+        states = (event for event in self.log.every() if event.kind is EventKind.JOB_STATE)
+        began = next((event.time for event in states if event.data.get("state") == JobState.LAUNCHING.value), None)
+        return self.for_s - (elapsed_s(began) if began is not None else 0.0)
 
     def of_lineup(self, lineup: Lineup) -> JobContext:
         """Return the job with who takes part now."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dtagent.protocol.events import EventKind, JobState
@@ -21,20 +23,21 @@ from dttui.engine.clients import Clients
 from dttui.engine.context import JobContext
 from dttui.engine.decision import decide
 from dttui.engine.job_run import Decide, JobRun
-from dttui.engine.lost_host_cleanup import clean_up_lost_hosts
+from dttui.engine.late_files import LateFiles
+from dttui.engine.post_job_cleanup import clean_up_after_job
 from dttui.engine.recovered import RecoveredState, read_history
-from dttui.errors import DttuiError, ExitCode, UsageError
+from dttui.errors import DttuiError, UsageError
 from dttui.files import write_atomic
 from dttui.fleet.known_hardware import known_hardware
-from dttui.i18n import msg, set_language
+from dttui.i18n import msg, speaking
 from dttui.inventory.models import Inventory
 from dttui.jobs import HEARTBEAT_S, JobDirectory
 from dttui.jobs.aftermath import MESSAGE_ALONE, OUTCOME
 from dttui.jobs.event_log import newest_event
+from dttui.jobs.exit_codes import end_data, outcome_data, told_end
 from dttui.jobs.launch_file import LaunchFile
-from dttui.jobs.lost_nodes import unfetched_nodes
-from dttui.jobs.outcome import AttemptOutcome, failed
-from dttui.jobs.view import WAITS_FOR_ROOM
+from dttui.jobs.measured_speeds import measured_speeds
+from dttui.jobs.outcome import AttemptOutcome, cause_of, failed
 from dttui.launch.secrets_file import take_secrets
 from dttui.launch.starting import SPARE, wait_for_job
 from dttui.launch.submit import make_local_plan
@@ -46,15 +49,16 @@ from dttui.planning.submission import Submission
 from dttui.preflight.preflight import Replan
 from dttui.redaction import Redaction
 from dttui.spec import Loaded, parse_document
+from dttui.spec.failure_causes import INTERNAL
 from dttui.spec.findings import Severity
 from dttui.spec.models import Job
 from dttui.transport.routes import Transports, prepare_ssh
+from dttui.variables import bringing, learn, variables
 
 LOG = logging.getLogger("dttui.controller")
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 STOP, KILL = "stop", "kill"
-MOST_FETCHES = 8
-"""Looks at hosts whose logs the end of a job did not wait for; after each the pause doubles, from 10 s on."""
+Recover = Callable[[JobDirectory, LaunchFile], RecoveredState]
 
 
 class Controller:
@@ -86,8 +90,12 @@ class Controller:
         self.clients = Clients(directory, self._log, self._stop, expects_one=expects_client)
         self._log.listeners.append(lambda _event: self.clients.tell_unwritten())
         self._watch: EventWatch | None = None
-        self._seen_at = seen_at
-        self._launches = launches
+        self._recover: Recover = functools.partial(_left_behind, seen_at=seen_at)
+        self._fail: Callable[[AttemptOutcome], Awaitable[None]] = self._leave
+        self._forgiven: tuple[type[Exception], ...] = (DttuiError, OSError)
+        """Errors of the job file that are put up with: whatever became of it, a job that runs must be followed."""
+        if launches:
+            self._recover, self._fail, self._forgiven = _nothing_yet, self._finish, ()
         self._transports = Transports()
         self._request_stop: Callable[[bool], None] | None = None
         self._secrets: dict[str, str] = {}
@@ -99,14 +107,23 @@ class Controller:
                 self._stop_asked = directory.stop_request.read_text(encoding="utf-8") == KILL
 
     async def run(self) -> None:
-        """Run the job to its end; write the outcome as the last event."""
+        """Run the job to its end, in the language it was asked for in; write the outcome as the last event."""
+        with speaking(self._language()):
+            await self._serve()
+
+    def _language(self) -> str | None:
+        with contextlib.suppress(OSError, UsageError):  # Told where it is needed.
+            return self._directory.read_launch().language
+        return None
+
+    async def _serve(self) -> None:
         server = await self.clients.serve()
         beating = asyncio.create_task(self._beat())
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop, False)
         try:
             if self._directory.is_over():
-                await self._clean_up_lost_hosts()
+                await self._clean_up()
             else:
                 await self._run_job()
         finally:
@@ -119,26 +136,23 @@ class Controller:
 
     async def _run_job(self) -> None:
         if self._has_ended_before():
-            await self._write_late()
+            await self._complete_files()
             return
         try:
             outcome = await self._job()
         except Exception as error:  # The top of the process: whatever happened, it must be told.
             LOG.exception("the controller failed")
-            if isinstance(error, DttuiError):
-                outcome = failed(error.message, error.hint, error.exit_code)
-            else:
-                message = msg(
-                    "internal error: {error}; see {path}",
-                    error=f"{type(error).__name__}: {error}",
-                    path=str(self._directory.controller_log),
-                )
-                outcome = failed(message, code=ExitCode.INTERNAL)
-            if not self._launches:
-                self._log.add(EventKind.PROGRESS, outcome.headline)
-                return  # What is not known is not called a failure: the next controller may find out.
+            await self._fail(_outcome_of(error, self._directory.controller_log))
+        else:
+            await self._finish(outcome)
+
+    async def _finish(self, outcome: AttemptOutcome) -> None:
         self._tell_end(outcome)
-        await self._write_late()
+        await self._complete_files()
+
+    async def _leave(self, outcome: AttemptOutcome) -> None:
+        """Tell what has failed; what is not known is not called a failure: the next controller may find out."""
+        self._log.add(EventKind.PROGRESS, outcome.headline)
 
     def _tell_end(self, outcome: AttemptOutcome) -> None:
         now, message = self._log.clock.now(), outcome.headline
@@ -146,45 +160,15 @@ class Controller:
             # Of the events' own times, so that whoever takes one from the other comes to the same figure.
             took = msg("finished in {seconds} s", seconds=int(now - (self._log.began_at or now)))
             message = msg("{what}; {why}", what=took, why=message) if message else took
-        data = {"state": outcome.state.value, "exit_code": outcome.exit_code}
-        kept = outcome.model_dump(mode="json", exclude_defaults=True, exclude={"message", "hint"})
+        data, kept = end_data(outcome), outcome_data(outcome, exclude={"message", "hint"})
         first = {"first_failure": outcome.first_failure.model_dump()} if outcome.first_failure is not None else {}
         alone = {MESSAGE_ALONE: outcome.message} if outcome.hint else {}
         self._log.add(EventKind.JOB_STATE, message, time=now, data={**data, **first, **alone, OUTCOME: kept})
         self._log.add(EventKind.OUTCOME, message, time=now, data=data)
 
-    async def _write_late(self) -> None:
-        """Write what could not be written for want of room, and fetch logs that could not be had or kept at the end.
-
-        Each such look is at lost hosts, too: some twenty minutes in all.
-        """
-        fetches, is_told = 0, False
-        while not (is_flushed := self._log.flush()) or self._has_late_logs():
-            if fetches == MOST_FETCHES and is_flushed:
-                return
-            has_room = is_flushed and self._directory.has_room()
-            if not is_told:
-                is_told = True
-                self._log.add(EventKind.PROGRESS, self._what_is_late(has_room), data={WAITS_FOR_ROOM: True})
-            if has_room:
-                await self._clean_up_lost_hosts()
-                fetches += 1
-            await asyncio.sleep(HEARTBEAT_S * 2**fetches)
-
-    def _what_is_late(self, has_room: bool) -> str:
-        path = str(self._directory.path)
-        if has_room:
-            return msg("the job is over; logs that are missing in {path} are fetched once their hosts answer, unless "
-                       "this controller ends before", path=path)  # fmt: skip
-        return msg("the job is over; what is missing in {path} is written once there is room, unless this "
-                   "controller ends before", path=path)  # fmt: skip
-
-    def _has_late_logs(self) -> bool:
-        """Whether there are logs on hosts that the end would have waited for; a forced stop leaves them there.
-
-        A lost host alone is none of these: of its logs nothing is known.
-        """
-        return not self._stop_asked and bool(unfetched_nodes(self._directory.read_events(EventKind.FINDING)))
+    async def _complete_files(self) -> None:
+        """Write and fetch what could not be written or had at the end."""
+        await LateFiles(self._directory, self._log, self._clean_up, lambda: not self._stop_asked).complete()
 
     def _has_ended_before(self) -> bool:
         """Tell the outcome where another controller had found it out, and died before that was done; say whether so."""
@@ -192,10 +176,7 @@ class Controller:
         state = JobState(last.data.get("state")) if last is not None else JobState.PENDING
         if last is None or not state.is_final:
             return False
-        code = last.data.get("exit_code")
-        code = code if isinstance(code, int) else int(ExitCode.JOB_FAILED)
-        data = {"state": state.value, "exit_code": code}
-        self._log.add(EventKind.OUTCOME, last.message, data=data)
+        self._log.add(EventKind.OUTCOME, last.message, data=told_end(last.data))
         return True
 
     async def _beat(self) -> None:
@@ -212,18 +193,14 @@ class Controller:
 
     async def _job(self) -> AttemptOutcome:
         launch = self._directory.read_launch()
-        set_language(launch.language)
-        if self._launches:
-            recovered = RecoveredState.new(self._directory.read_plan(), launch.first_attempt)
-        else:
-            recovered = RecoveredState.read(self._directory, self._seen_at, launch.first_attempt)
+        recovered = self._recover(self._directory, launch)
         self._secret_names = recovered.plan.secrets
         unknown = self._look_for_secrets(launch.base)
         self._hide()
         self._tell_unknown(unknown)
         self.clients.take_secrets = self._take_secrets
-        job = self._context(launch)
         policy = self._policy or recovered.plan.recovery
+        job = replace(self._context(launch), may_restart=policy.may_restart)
         run = JobRun(job, recovered, read_history(self._directory), policy, self._decide)
         self.clients.retry = run.retry_now
         self.clients.stacks = run.stacks
@@ -231,23 +208,32 @@ class Controller:
         return await run.run()
 
     def _context(self, launch: LaunchFile) -> JobContext:
-        """Return what the attempts of the job need; whatever became of its file, one that runs must be followed."""
+        """Return what the attempts of the job need."""
         alerts, loaded = AlertWatch(), None
-        try:
+        with contextlib.suppress(*self._forgiven):
             loaded = self._read_document(launch)
             alerts = self._begin_watch(loaded.job, launch.base).alerts
-        except (DttuiError, OSError):
-            if self._launches:
-                raise
-        hardware = known_hardware(lenient=True)  # Once: what becomes of its files later must not stop a restart.
+        # Once: what becomes of its files later must not stop a restart.
+        hardware = known_hardware(launch.inventory.environments, lenient=True)
 
         def replan_for(lineup: Lineup) -> Replan:
             def replan(known: Inventory, facts: dict[str, HostFacts], links: Sequence[MeasuredLink]) -> Plan:
                 read = loaded or self._read_document(launch)
                 text = self._directory.document.read_text(encoding="utf-8")
                 job = lineup.apply(read.job, known)
-                submission = Submission(job, known, launch.base, text, launch.file, read.notes, source=read.source)
-                made = make_local_plan(submission, facts, hardware.with_links(links))
+                submission = Submission(
+                    job,
+                    known,
+                    launch.base,
+                    text,
+                    launch.file,
+                    read.notes,
+                    source=read.source,
+                    is_queued=launch.is_queued,
+                )
+                before = [JobDirectory(self._directory.path.parent / name) for name in dict.fromkeys(launch.earlier)]
+                measured = measured_speeds(job.metrics for job in (*before, self._directory))
+                made = make_local_plan(submission, facts, hardware.with_links(links), measured=measured)
                 # Whoever takes part now, the job allows what it did.
                 policy = policy_of(read.job.recovery, known, made.min_nodes)
                 return made.model_copy(update={"recovery": policy})
@@ -265,6 +251,9 @@ class Controller:
             self._secrets,
             frozenset(launch.ignored),
             launch.earlier,
+            launch.asked_at,
+            launch.is_queued,
+            launch.for_s,
             lambda: self._look_for_secrets(launch.base),
             alerts,
             replan_for=replan_for,
@@ -275,17 +264,16 @@ class Controller:
         text = self._directory.document.read_text(encoding="utf-8")
         return parse_document(text, launch.file or str(self._directory.document))
 
-    async def _clean_up_lost_hosts(self) -> None:
+    async def _clean_up(self) -> None:
         """End what is left on hosts that were lost when the job ended, and fetch the logs that were left there."""
         try:
             launch = self._directory.read_launch()
         except UsageError as error:
             self._log.add(EventKind.PROGRESS, _with_hint(error))
             return
-        set_language(launch.language)
         forced = asyncio.Event()
         self.take_stops(lambda force: forced.set() if force else None)
-        await clean_up_lost_hosts(
+        await clean_up_after_job(
             self._directory, self._log, launch.inventory, self._transports, self.clients, forced=forced
         )
 
@@ -297,13 +285,14 @@ class Controller:
 
     def _take_secrets(self, brought: Mapping[str, str]) -> None:
         """Take the values that a client brings of secrets that are not known."""
-        for name in set(self._secret_names) - set(os.environ):
+        for name in set(self._secret_names) - set(variables()):
             if name in brought and "\0" not in brought[name]:
-                os.environ[name] = brought[name]
+                learn(name, brought[name])
         self._know_secrets()
 
     def _know_secrets(self) -> None:
-        known = {name: os.environ[name] for name in self._secret_names if name in os.environ}
+        found = variables()  # Others learn of some meanwhile.
+        known = {name: found[name] for name in self._secret_names if name in found}
         if known.keys() != self._secrets.keys():
             self._secrets.update(known)
             self._hide()
@@ -332,7 +321,8 @@ class Controller:
     def _begin_watch(self, job: Job, base: Path) -> EventWatch:
         """Let alerts and the job's own program hear of what happens from now on."""
         names = job.run.secrets if job.run is not None else ()
-        secrets = [os.environ[name] for name in names if name in os.environ]
+        found = variables()
+        secrets = [found[name] for name in names if name in found]
         self._watch = EventWatch(self._log, job, self._directory, base, secrets)
         return self._watch
 
@@ -349,6 +339,24 @@ class Controller:
                 write_atomic(self._directory.stop_request, KILL if self._stop_asked else STOP)
         if self._request_stop is not None:
             self._request_stop(force)
+
+
+def _nothing_yet(directory: JobDirectory, launch: LaunchFile) -> RecoveredState:
+    """Return where a job stands that is to be started."""
+    return RecoveredState.new(directory.read_plan(), launch.first_attempt)
+
+
+def _left_behind(directory: JobDirectory, launch: LaunchFile, *, seen_at: float) -> RecoveredState:
+    """Return where a job stands that another controller has had."""
+    return RecoveredState.read(directory, seen_at, launch.first_attempt, is_queued=launch.is_queued)
+
+
+def _outcome_of(error: Exception, log: Path) -> AttemptOutcome:
+    """Return the outcome of a job whose controller has failed; `log` has the traceback."""
+    if isinstance(error, DttuiError):
+        return failed(error.message, error.hint, cause_of(error))
+    message = msg("internal error: {error}; see {path}", error=f"{type(error).__name__}: {error}", path=str(log))
+    return failed(message, cause=INTERNAL)
 
 
 class RedactingFormatter(logging.Formatter):
@@ -399,5 +407,6 @@ def main(argv: list[str]) -> int:
     controller = Controller(
         directory, expects_client=options.expects_client, launches=options.launch, seen_at=options.seen_at
     )
-    run_awake(controller.run())
+    with bringing(os.environ):  # A copy: what it learns of secrets stays out of this process's own.
+        run_awake(controller.run())
     return 0

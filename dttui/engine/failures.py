@@ -15,7 +15,7 @@ from dttui.diagnosis.causes import any_is_consequence
 from dttui.diagnosis.exceptions import headline, shortened
 from dttui.diagnosis.models import Failed
 from dttui.engine.nodes.node_run import NodeRun
-from dttui.i18n import msg
+from dttui.i18n import Message, msg
 from dttui.jobs import LAUNCHER, JobDirectory
 from dttui.jobs.following import tail
 from dttui.redaction import redact
@@ -163,31 +163,45 @@ def _of_node(directory: JobDirectory, node: NodeRun, secrets: tuple[str, ...]) -
     if status is None:
         return []
     logs = directory.logs(node.key.attempt, node.name)
-    found = []
-    ranks = {str(rank): rank for rank in node.ranks}
-    by_rank = {failure.rank: failure for failure in status.failures if str(failure.rank) in ranks}
-    for item in status.exits:
-        rank = ranks.get(item.name)
-        if rank is not None and item.exit_code != 0 and rank not in by_rank:
-            by_rank[rank] = RankFailure(rank, item.ended_at, item.exit_code, item.signal)
     ended_by_us = status.end_reason in (EndReason.STOPPED, EndReason.SELF_FENCED)
-    for rank, failure in by_rank.items():
+    found = []
+    for rank, failure in _failed_ranks(node, status).items():
         if ended_by_us and failure.signal in (signal.SIGTERM, signal.SIGKILL) and failure.error is None:
             continue
         lines = tail(logs / f"{rank}.err", TAIL_LINES) or tail(logs / f"{rank}.out", TAIL_LINES)
         found.append(_failure(node, rank, failure, lines, secrets))
-    launcher = next((item for item in status.exits if item.name == LAUNCHER and _is_own_fault(item, ended_by_us)), None)
+    at_fault = [item for item in status.exits if _is_own_fault(item, ended_by_us)]
+    launcher = next((item for item in at_fault if item.name == LAUNCHER), None)
     if launcher is not None and not found:
         lines = tail(logs / f"{launcher.name}.err", TAIL_LINES)
-        failure = RankFailure(-1, launcher.ended_at, launcher.exit_code, launcher.signal)
-        found.append(_failure(node, None, failure, lines, secrets))
+        found.append(_failure(node, None, _of_exit(-1, launcher), lines, secrets))
     # Of several that failed, the first is why the supervisor ended the others.
     first = next((item for item in status.exits if item.exit_code != 0), None)
     services = {item.name for item in node.planned.processes if item.is_service and item.rank is None}
-    if first is not None and first.name in services and _is_own_fault(first, ended_by_us):
+    if first is not None and first.name in services and first in at_fault:
         lines = tail(logs / f"{first.name}.err", TAIL_LINES)
-        failure = RankFailure(-1, first.ended_at, first.exit_code, first.signal)
-        found.append(_failure(node, None, failure, lines, secrets, service=first.name))
+        found.append(_failure(node, None, _of_exit(-1, first), lines, secrets, service=first.name))
+    return [*found, *_of_whole_node(node, status)]
+
+
+def _failed_ranks(node: NodeRun, status: NodeStatus) -> dict[int, RankFailure]:
+    """Return what failed by rank: as it says itself, else by how its process ended."""
+    ranks = {str(rank): rank for rank in node.ranks}
+    by_rank = {failure.rank: failure for failure in status.failures if str(failure.rank) in ranks}
+    for item in status.exits:
+        rank = ranks.get(item.name)
+        if rank is not None and item.exit_code != 0:
+            by_rank.setdefault(rank, _of_exit(rank, item))
+    return by_rank
+
+
+def _of_exit(rank: int, item: ProcessExit) -> RankFailure:
+    return RankFailure(rank, item.ended_at, item.exit_code, item.signal)
+
+
+def _of_whole_node(node: NodeRun, status: NodeStatus) -> list[FoundFailure]:
+    """Return what failed of the node itself: it ended its ranks by itself, lost its supervisor, or kept processes."""
+    found = []
     if status.end_reason is EndReason.SELF_FENCED and status.state is NodeState.ENDED:
         message = msg("{host}: {reason}", host=node.name, reason=agent_text(status.reason, status.reason_notice))
         ended_at = min((node.here(item.ended_at) for item in status.exits), default=node.heard_at)
@@ -211,6 +225,24 @@ def _is_own_fault(item: ProcessExit, ended_by_us: bool) -> bool:
     return item.exit_code != 0
 
 
+def _how_it_ended(node: NodeRun, rank: int | None, failure: RankFailure, service: str | None) -> Message:
+    """Return in words which process of a node has ended, and how."""
+    who = msg("rank {rank} on {host}", rank=rank, host=node.name)
+    if rank is None:
+        who = msg("the launcher on {host}", host=node.name)
+    if service is not None:
+        who = msg("{process} on {host}", process=service, host=node.name)
+    if failure.signal is not None:
+        name = signal.Signals(failure.signal).name if failure.signal in set(signal.Signals) else str(failure.signal)
+        return msg("{who} was ended by signal {name}", who=who, name=name)
+    is_launcher = rank is None and service is None
+    if is_launcher and failure.exit_code == LEFT:
+        return msg("{who} lost its way to the rendezvous", who=who)
+    if is_launcher and failure.exit_code == TAMPERED:
+        return msg("{who} gave the rendezvous up", who=who)
+    return msg("{who} exited with code {code}", who=who, code=failure.exit_code)
+
+
 def _failure(
     node: NodeRun,
     rank: int | None,
@@ -220,20 +252,7 @@ def _failure(
     *,
     service: str | None = None,
 ) -> FoundFailure:
-    who = msg("rank {rank} on {host}", rank=rank, host=node.name)
-    if rank is None:
-        who = msg("the launcher on {host}", host=node.name)
-    if service is not None:
-        who = msg("{process} on {host}", process=service, host=node.name)
-    if failure.signal is not None:
-        name = signal.Signals(failure.signal).name if failure.signal in set(signal.Signals) else str(failure.signal)
-        how = msg("{who} was ended by signal {name}", who=who, name=name)
-    elif rank is None and service is None and failure.exit_code == LEFT:
-        how = msg("{who} lost its way to the rendezvous", who=who)
-    elif rank is None and service is None and failure.exit_code == TAMPERED:
-        how = msg("{who} gave the rendezvous up", who=who)
-    else:
-        how = msg("{who} exited with code {code}", who=who, code=failure.exit_code)
+    how: str = _how_it_ended(node, rank, failure, service)
     exits = node.status.exits if node.status is not None else ()
     kills = max((item.oom_kills for item in exits if item.oom_kills is not None), default=None)
     at_limit = any(item.at_memory_limit for item in exits)

@@ -1,4 +1,7 @@
-"""Ends what earlier attempts have left on hosts that were lost, at the first contact, beside later attempts."""
+"""Ends what earlier attempts have left on hosts that were lost, at the first contact, beside later attempts.
+
+Once the job is over nobody waits here any more: what is left then is `post_job_cleanup`'s.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,9 @@ from dtagent.protocol.events import EventKind, NodeStanding
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.context import JobContext
 from dttui.engine.failures import last_words
-from dttui.engine.lost_host_cleanup import end_leftovers, shared_of
+from dttui.engine.nodes.node_record import Shared
 from dttui.engine.nodes.node_run import MOST_RECONNECT_S, PERSON_RETRY_S, RECONNECT_S, NodeRun
+from dttui.engine.post_job_cleanup import end_leftovers
 from dttui.errors import REFUSALS, HostError
 from dttui.i18n import msg
 from dttui.planning.models import Plan
@@ -55,7 +59,7 @@ class Fence:
             job.transport,
             job.prompter,
             lambda: None,
-            shared_of(plan, job.log),
+            Shared.of(plan, job.log.backlog),
         )
         self._clearing[attempt, name] = asyncio.create_task(self._clear(node))
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,15 +15,17 @@ from dtagent.protocol.events import EventKind, JobState
 from dttui.engine.attempt import Attempt
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.context import JobContext
-from dttui.engine.decision import Decision, End, Restart
+from dttui.engine.decision import Decision, End, Restart, untried_spares
 from dttui.engine.fence import Fence
 from dttui.engine.recovered import PROMISE, Promise, RecoveredState, read_unfenced
-from dttui.errors import DttuiError, ExitCode
+from dttui.engine.turn import Turn
+from dttui.errors import DttuiError, LaunchError
 from dttui.files import write_atomic
 from dttui.i18n import Message, msg
 from dttui.jobs.aftermath import OUTCOME
 from dttui.jobs.event_log import SECRETS_AWAITED
-from dttui.jobs.outcome import AttemptOutcome, failed
+from dttui.jobs.exit_codes import outcome_data
+from dttui.jobs.outcome import AttemptOutcome, Stage, cause_of, failed
 from dttui.planning.lineup import Lineup
 from dttui.planning.models import Plan
 from dttui.planning.recovery import RecoveryPolicy
@@ -70,6 +72,7 @@ class JobRun:
         self._attempt: Attempt | None = None
         self._fence = Fence(job)
         self._stopping = asyncio.Event()
+        self._turn = Turn(job, self._plan_for, self._tell, self._stopping)
         self._woken = asyncio.Event()
         self._force = False
 
@@ -84,6 +87,7 @@ class JobRun:
         """Try at once to reach the hosts that are silent: somebody came who may answer for us."""
         self._woken.set()
         self._fence.retry_now()
+        self._turn.retry_now()
         if self._attempt is not None:
             self._attempt.retry_now()
 
@@ -94,33 +98,102 @@ class JobRun:
     async def run(self) -> AttemptOutcome:
         """Run attempts until one is the last; return how that one ended."""
         first = self._next
-        if first.is_new and first.promise.lineup.seats:  # Whoever promised it may have died before he wrote the plan.
+        if first.may_lack_plan:
             plan = await asyncio.to_thread(self._plan_for, first.promise.lineup)
             self._next = replace(first, plan=plan)
         for number, name in read_unfenced(self._job.directory, self._history):
             self._fence.add(number, name, self._plan_of(number))
         try:
             while True:
-                if not await self._wait(self._next):
-                    return self._stopped_before()
+                try:
+                    if not await self._come():
+                        return self._stopped_before()
+                except LaunchError as error:  # No host can be waited for that does not let anybody.
+                    return failed(error.message, error.hint, cause_of(error))
                 self._attempt = attempt = self._begin(self._next)
                 outcome = await attempt.run()
-                decided = End() if self._stopping.is_set() else self._decide(outcome, self._policy, self._history)
-                if isinstance(decided, Restart):
-                    decided = await self._promise(outcome, decided, attempt.plan)
+                if await self._lost_its_turn(outcome, attempt.plan):
+                    self._attempt = None
+                    continue
+                await self._turn.leave()
+                decided = await self._follow_up(outcome, attempt)
                 if isinstance(decided, End):
                     return self._ended(outcome, decided)
                 self._history.append(outcome)
                 self._attempt = None
         finally:
+            await self._turn.leave()
             await self._fence.close()
+
+    async def _come(self) -> bool:
+        """Wait until the next attempt may begin; return whether it may: no stop was asked for."""
+        if not await self._wait(self._next):
+            return False
+        if not self._awaits_turn or not self._next.is_new:
+            return True
+        following = await self._turn.come(self._next)
+        self._next = following or self._next
+        return following is not None
+
+    async def _lost_its_turn(self, outcome: AttemptOutcome, plan: Plan) -> bool:
+        """Tell whether somebody got the GPUs after the turn had come: where nothing of the job runs, it waits again."""
+        has_begun = outcome.stage is Stage.RUN or outcome.state is not JobState.FAILED
+        if not self._awaits_turn or has_begun or self._stopping.is_set():
+            return False
+        if outcome.stage is Stage.PREFLIGHT:
+            return await self._turn.may_come_again(outcome, self._proven)
+        if not await self._turn.was_lost(outcome, plan):
+            return False
+        await self._promise(outcome, Restart(), plan)
+        return True
+
+    @property
+    def _proven(self) -> set[str]:
+        """Hosts that have passed the checks of an attempt."""
+        return {name for item in self._history if item.stage is not Stage.PREFLIGHT for name in item.nodes}
+
+    @property
+    def _awaits_turn(self) -> bool:
+        """Whether the job waits for its hosts: until it has run once."""
+        return self._job.is_queued and not any(item.stage is Stage.RUN for item in self._history)
+
+    async def _follow_up(self, outcome: AttemptOutcome, ended: Attempt) -> Decision:
+        """Decide what follows an attempt, and set out for it.
+
+        Of the places that hosts keep for the job for seconds, none is given up before it is known who takes part.
+        """
+        decided = End() if self._stopping.is_set() else self._decide(outcome, self._policy, self._history)
+        kept = self._kept_places(outcome, ended)
+        if isinstance(decided, Restart):
+            self._turn.keep(ended.plan, outcome.attempt + 1, kept)
+            decided = await self._promise(outcome, decided, ended.plan)
+        given_up = kept & decided.changes.keys() if isinstance(decided, Restart) else kept
+        await self._turn.give_up(ended.plan, outcome.attempt, given_up)
+        return decided
+
+    def _kept_places(self, outcome: AttemptOutcome, ended: Attempt) -> set[str]:
+        """Return the hosts that keep a place for the job whose attempt has failed, since others wait there."""
+        bad_end = outcome.stage is Stage.RUN and outcome.state is not JobState.SUCCEEDED
+        if self._job.asked_at is None or not bad_end or not self._policy.may_restart:
+            return set()
+        reached = {name for name, node in outcome.nodes.items() if not node.is_silent}
+        return {node.name for node in ended.nodes if node.record.has_waiters and node.name in reached}
 
     def _begin(self, recovered: RecoveredState) -> Attempt:
         job = self._job.of_lineup(recovered.promise.lineup)
         before = self._history[-1] if self._history else None
         furthest = max((item.last_step for item in self._history if item.last_step is not None), default=None)
         reached = before.model_copy(update={"last_step": furthest}) if before is not None else None
-        attempt = Attempt(job, recovered, unfenced=self._fence.open, before=reached)
+        had = {name for item in self._history for name in item.nodes} | {node.name for node in recovered.plan.nodes}
+        attempt = Attempt(
+            job,
+            recovered,
+            unfenced=lambda: self._fence.open,
+            before=reached,
+            proven=self._proven,
+            candidates=self._turn.others,
+            next_spare=lambda: next(iter(untried_spares(self._policy, had)), None),
+        )
         if self._stopping.is_set():
             attempt.request_stop(force=self._force)
         return attempt
@@ -135,6 +208,9 @@ class JobRun:
             except DttuiError as error:
                 return End(msg("another attempt cannot be planned: {reason}", reason=error.message))
             if plan.errors:
+                if unfit := {item.subject: item for item in plan.errors if item.subject in restart.changes.values()}:
+                    again = self._decide_without(unfit, outcome)
+                    return await self._promise(outcome, again, ended) if isinstance(again, Restart) else again
                 return End(msg("another attempt cannot be planned: {reason}", reason=plan.errors[0].message))
         self._tell_of_nodes(outcome, restart)
         delay_s = restart.delay_s * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311  no secret
@@ -150,7 +226,7 @@ class JobRun:
             "cause": outcome.why,
             "until": not_before,
             PROMISE: promise.model_dump(mode="json", exclude_defaults=True),
-            OUTCOME: outcome.model_dump(mode="json", exclude_defaults=True),
+            OUTCOME: outcome_data(outcome),
         }
         message = _restart_message(outcome, restart, not_before, delay_s)
         self._job.log.add(EventKind.JOB_STATE, message, attempt=outcome.attempt, data=data)
@@ -161,6 +237,14 @@ class JobRun:
             self._fence.add(outcome.attempt, name, ended)
         self._next = RecoveredState.new(plan, number, promise)
         return restart
+
+    def _decide_without(self, unfit: Mapping[str, Finding], outcome: AttemptOutcome) -> Decision:
+        """Return what follows where spares are of no use for the job as it is planned; each is named with why."""
+        for name, finding in unfit.items():
+            message = msg("{spare} cannot take a place in the job: {reason}", spare=name, reason=finding.message)
+            self._tell(warning("spare-unfit", name, message, finding.hint))
+        self._policy = self._policy.model_copy(update={"unfit": (*self._policy.unfit, *unfit)})
+        return self._decide(outcome, self._policy, self._history)
 
     def _fenced_at(self, outcome: AttemptOutcome) -> float:
         """Return when the hosts that are silent have ended their ranks by themselves; 0 where none does."""
@@ -226,9 +310,10 @@ class JobRun:
     async def _wait(self, following: RecoveredState) -> bool:
         """Wait until an attempt may begin that was promised; return whether it may: it was not stopped."""
         promise = following.promise
-        if following.is_new and following.attempt > 0 and not await self._wait_for_secrets():
+        waits_on = following.is_promised or (following.is_new and self._job.is_queued)
+        if waits_on and not await self._wait_for_secrets():
             return False
-        if not following.is_new or following.has_begun or following.attempt == 0:
+        if not following.is_held_back:
             return True
         left_s = min(elapsed_s(time.time(), promise.not_before), promise.delay_s)
         deadline = asyncio.get_running_loop().time() + left_s
@@ -252,9 +337,10 @@ class JobRun:
         """Return the outcome of a job that was stopped between two attempts."""
         last = self._history[-1] if self._history else failed("")  # Of another version, nothing of it is known.
         message = msg("stopped on request before another attempt began; the one before: {why}", why=last.message)
+        if self._job.is_queued and not self._history:
+            message = msg("stopped on request while it waited for its hosts; nothing was started")
         stopped = {
             "state": JobState.CANCELLED,
-            "exit_code": int(ExitCode.CANCELLED),
             "message": message,
             "hint": "",
             "first_failure": None,

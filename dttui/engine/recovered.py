@@ -18,13 +18,13 @@ from dttui.planning.lineup import Lineup
 from dttui.planning.models import BoundPlan, Plan
 
 PROMISE = "promise"
-"""In the data of a restart: a `Promise`."""
+"""In the data of a restart, and of a job whose turn has come on other hosts than it names: a `Promise`."""
 _BEFORE_ANY_HOST = (JobState.PENDING, JobState.PREFLIGHT)
 _BEFORE_ALL_RUN = (*_BEFORE_ANY_HOST, JobState.LAUNCHING, JobState.UNKNOWN)
 
 
 class Promise(BaseModel):
-    """What the event of a restart keeps of the attempt that it promises."""
+    """What the event of a restart, or of a turn, keeps of the attempt that it promises."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -58,6 +58,8 @@ class RecoveredState:
     """What was promised of it, where others came before."""
     has_begun: bool = False
     """Whether anything was told of it."""
+    is_of_turn: bool = False
+    """Whether that promise is the newest turn's, which may have come on the hosts that the job names."""
 
     @classmethod
     def new(cls, plan: Plan, attempt: int = 0, promise: Promise | None = None) -> RecoveredState:
@@ -65,13 +67,16 @@ class RecoveredState:
         return cls((), attempt, plan, None, 0.0, is_new=True, promise=promise or Promise())
 
     @classmethod
-    def read(cls, directory: JobDirectory, seen_at: float, first: int = 0) -> RecoveredState:
+    def read(
+        cls, directory: JobDirectory, seen_at: float, first: int = 0, *, is_queued: bool = False
+    ) -> RecoveredState:
         """Read what a controller that died has left.
 
         Args:
             directory: of the job.
             seen_at: Unix time of the earlier controller's last sign of life.
             first: number of the job's first attempt.
+            is_queued: whether the job waits for its hosts, and so goes on waiting.
 
         Raises:
             OSError: there is not even a plan.
@@ -85,15 +90,33 @@ class RecoveredState:
         if ended:  # Its end was told, and that another one follows.
             attempt += 1
         own = tuple(event for event in events if event.attempt in (attempt, None))
-        promise = _promised([event for event in events if _is_restart(event)])
+        promising = [event for event in events if _is_restart(event) or _promises(event)]
+        promise = _promised(promising)
         with contextlib.suppress(FileNotFoundError):
             bound = directory.read_bound_plan(attempt)
             return cls(own, attempt, bound.plan, bound, seen_at, promise=promise, has_begun=True)
         plan = directory.read_plan()
         has_begun = any(event.attempt == attempt for event in own)
-        found = cls(own, attempt, plan, None, seen_at, promise=promise, has_begun=has_begun)
-        # What a person launched and nobody began is theirs to launch again; a restart was promised.
-        return replace(found, events=(), is_new=True) if attempt > first and not found.touched_hosts else found
+        is_of_turn = bool(promising) and not _is_restart(promising[-1])
+        found = cls(own, attempt, plan, None, seen_at, promise=promise, has_begun=has_begun, is_of_turn=is_of_turn)
+        # What a person launched and nobody began is theirs to launch again; a restart was promised, and so is a turn.
+        is_promised = attempt > first or is_queued
+        return replace(found, events=(), is_new=True) if is_promised and not found.touched_hosts else found
+
+    @property
+    def may_lack_plan(self) -> bool:
+        """Whether its plan may be that of the one before: whoever promised it with others may have died before that."""
+        return self.is_new and (self.is_of_turn or bool(self.promise.lineup.seats))
+
+    @property
+    def is_promised(self) -> bool:
+        """Whether it is to be started as another one, and was told when."""
+        return self.is_new and self.attempt > 0
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether that moment is still to be waited for: nothing was told of it yet."""
+        return self.is_promised and not self.has_begun
 
     @property
     def states(self) -> list[JobState]:
@@ -123,7 +146,7 @@ class RecoveredState:
                 if place.node == node.name and node.shared.has_rank(metric.rank):
                     if metric.step is not None:
                         node.shared.steps.take(metric.step)
-                    node.shared.steps.pace.take(metric)
+                    node.shared.steps.speed.take(metric)
                     node.shared.watch.feed(metric)  # So that it knows what is usual; what it finds was told.
 
 
@@ -152,12 +175,17 @@ def read_unfenced(directory: JobDirectory, history: Sequence[AttemptOutcome]) ->
     ]
 
 
-def _promised(restarts: Sequence[Event]) -> Promise:
+def _promised(told: Sequence[Event]) -> Promise:
     """Return what the newest of them promises; nothing of an earlier version's."""
     with contextlib.suppress(ValidationError, IndexError):
-        return Promise.model_validate(restarts[-1].data.get(PROMISE))
+        return Promise.model_validate(told[-1].data.get(PROMISE))
     return Promise()
 
 
 def _is_restart(event: Event) -> bool:
     return event.kind is EventKind.JOB_STATE and event.data.get("state") == JobState.RESTARTING.value
+
+
+def _promises(event: Event) -> bool:
+    """Whether it says who is to take part in an attempt: a restart, or that the turn of a job that waited has come."""
+    return event.kind is EventKind.JOB_STATE and PROMISE in event.data

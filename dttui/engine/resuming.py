@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import posixpath
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dtagent.protocol.checkpoints import (
     MAX_DIRECTORIES,
     MAX_SEARCH_S,
+    PART,
     CheckpointsOf,
     CheckpointsReply,
     CheckpointsRequest,
     FoundCheckpoint,
+    PassedCheckpoint,
 )
 from dtagent.protocol.replication import MAX_STORES, CopiesReply, CopiesRequest, HeldCopy
 from dtagent.protocol.rpc import ErrorCode
 
 from dttui.agent_words import agent_text
 from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.checkpoint_places import CheckpointPlace, places, read_plans, started_at
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.recovered import read_history
+from dttui.engine.replication.gathering import gather
 from dttui.engine.replication.placing import PlacedCheckpoint, place
 from dttui.engine.replication.replicator import stores_of
 from dttui.engine.replication.transfer import Stores
@@ -30,7 +34,6 @@ from dttui.errors import AgentError, HostError
 from dttui.i18n import msg
 from dttui.jobs import JobDirectory
 from dttui.jobs.outcome import AttemptOutcome, Stage
-from dttui.planning.binding import checkpoint_directory
 from dttui.planning.models import BoundPlan
 from dttui.planning.resumption import Resume, Resumption
 from dttui.spec.failure_causes import CauseKind, kind_of
@@ -43,16 +46,12 @@ VERIFY_S = 10.0
 """How long the newest may be read for before it is gone on from: a changed one may load without a word."""
 MOST = 8
 """Of each directory, so many of the newest are told: where hosts write a part each, the newest that all have counts."""
+EARLY_S = 600.0
+"""What was changed so long before an attempt began is not its own; a file server's clock may be off by less."""
 MOST_IN_VAIN = 2
 """So many attempts go on from one checkpoint without reporting a step; the next takes an older one."""
 _ACQUITS = (CauseKind.NODE, CauseKind.GPU, CauseKind.COMMUNICATION, CauseKind.SERVICE)
 """Kinds of causes that say nothing against the checkpoint from which the attempt went on."""
-
-
-@dataclass(frozen=True)
-class _Place:
-    attempt: int
-    directory: str
 
 
 async def find_resume(
@@ -74,15 +73,19 @@ async def find_resume(
         earlier: job of each attempt before this job's first, of which this job has the plans.
     """
     history = await asyncio.to_thread(read_history, directory)
+    begun = await asyncio.to_thread(started_at, directory)
     stores = stores_of(resumption, directory.job_id, log.attempt, earlier)
     resumed: dict[int, Resume | None] = {}
     copies: dict[str, list[HeldCopy]] = {node.name: [] for node in nodes}
+    newest_plans: dict[int, BoundPlan] = {}
+    unwanted: list[str] = []
     for newest in range(log.attempt - 1, -1, -_AT_ONCE):
         numbers = range(newest, max(-1, newest - _AT_ONCE), -1)
-        before = await asyncio.to_thread(_read_plans, directory, numbers)
+        before = await asyncio.to_thread(read_plans, directory, numbers)
         resumed |= {number: plan.bindings.resume for number, plan in before.items() if number >= len(earlier)}
+        newest_plans = newest_plans or before
         unwanted = resumed_in_vain(resumed, history)
-        answers = await _answers(nodes, before, unwanted, resumption, log)
+        answers = _without_foreign(await _answers(nodes, before, unwanted, resumption, log), begun, nodes)
         if stores is None:
             found = _own(before, answers, log)
         else:
@@ -93,7 +96,8 @@ async def find_resume(
         _tell_passed(answers, found.attempt if found is not None else 0, log)
         if found is not None:
             return found
-    return None
+    joined = await gather(newest_plans, nodes, unwanted, resumption, directory.job_id, log)
+    return joined if joined is None else _said(joined, "torch-dcp", log)
 
 
 async def _answers(
@@ -102,17 +106,17 @@ async def _answers(
     unwanted: Sequence[str],
     resumption: Resumption,
     log: AttemptLog,
-) -> dict[str, dict[_Place, CheckpointsOf]]:
+) -> dict[str, dict[CheckpointPlace, CheckpointsOf]]:
     """Return what each node that answers has itself, by where it looked."""
-    places = {node.name: _places(before, node.name, shared=resumption.shared) for node in nodes}
-    asked = [node for node in nodes if places[node.name] and node.client is not None]
+    where = {node.name: places(before, node.name, shared=resumption.shared) for node in nodes}
+    asked = [node for node in nodes if where[node.name] and node.client is not None]
     # Where all see the same, one reads it.
     verified = [node for node in asked if not resumption.shared or node is asked[0]]
     replies = await asyncio.gather(
-        *(_ask(node, places[node.name], unwanted, log, VERIFY_S if node in verified else 0.0) for node in asked)
+        *(_ask(node, where[node.name], unwanted, log, VERIFY_S if node in verified else 0.0) for node in asked)
     )
     answers = {
-        node.name: dict(zip(places[node.name], reply.directories, strict=False))
+        node.name: dict(zip(where[node.name], reply.directories, strict=False))
         for node, reply in zip(asked, replies, strict=True)
         if reply is not None
     }
@@ -128,7 +132,34 @@ async def _answers(
     }
 
 
-def _tell_passed(answers: Mapping[str, Mapping[_Place, CheckpointsOf]], since: int, log: AttemptLog) -> None:
+def _without_foreign(
+    answers: Mapping[str, Mapping[CheckpointPlace, CheckpointsOf]], begun: Mapping[int, float], nodes: Sequence[NodeRun]
+) -> dict[str, dict[CheckpointPlace, CheckpointsOf]]:
+    """Pass over what lay in `attempt-N` before that attempt of this job began: a job before used the same directory.
+
+    What lies in the directory itself counts for the first attempt: whoever put it there may mean it.
+    """
+    why = msg("it was there before the attempt began")
+    offsets_s = {node.name: node.clock_offset_s for node in nodes}
+
+    def sorted_out(found: CheckpointsOf, since: float) -> CheckpointsOf:
+        old = [item for item in found.complete if item.changed_ns is not None and item.changed_ns / 1e9 < since]
+        passed = [PassedCheckpoint(item.path, why) for item in old]
+        complete = [item for item in found.complete if item not in old]
+        return replace(found, complete=complete, passed=[*found.passed, *passed])
+
+    return {
+        name: {
+            place: sorted_out(found, begun[place.attempt] + offsets_s[name] - EARLY_S)
+            if place.attempt and place.attempt in begun
+            else found
+            for place, found in by_place.items()
+        }
+        for name, by_place in answers.items()
+    }
+
+
+def _tell_passed(answers: Mapping[str, Mapping[CheckpointPlace, CheckpointsOf]], since: int, log: AttemptLog) -> None:
     """Tell what is newer in the attempts since one than what is complete, and why it is not gone on from."""
     told: set[str] = set()
     for name, by_place in answers.items():
@@ -143,7 +174,7 @@ def _tell_passed(answers: Mapping[str, Mapping[_Place, CheckpointsOf]], since: i
 
 async def _placed(
     before: Mapping[int, BoundPlan],
-    answers: Mapping[str, Mapping[_Place, CheckpointsOf]],
+    answers: Mapping[str, Mapping[CheckpointPlace, CheckpointsOf]],
     copies: Mapping[str, Sequence[HeldCopy]],
     unwanted: Collection[str],
     nodes: Sequence[NodeRun],
@@ -164,7 +195,7 @@ async def _placed(
 
 
 def _own(
-    before: Iterable[int], answers: Mapping[str, Mapping[_Place, CheckpointsOf]], log: AttemptLog
+    before: Iterable[int], answers: Mapping[str, Mapping[CheckpointPlace, CheckpointsOf]], log: AttemptLog
 ) -> Resume | None:
     """Return the newest of some attempts, where each host has what it has."""
     for attempt in before:
@@ -245,7 +276,7 @@ async def _add_copies(copies: dict[str, list[HeldCopy]], nodes: Sequence[NodeRun
 def _written(
     attempt: int,
     ranks: Mapping[str, int],
-    answers: Mapping[str, Mapping[_Place, CheckpointsOf]],
+    answers: Mapping[str, Mapping[CheckpointPlace, CheckpointsOf]],
     copies: Mapping[str, Sequence[HeldCopy]],
     unwanted: Collection[str],
 ) -> dict[int, list[PlacedCheckpoint]]:
@@ -267,7 +298,7 @@ def _written(
                     found.setdefault(ranks[name], {})[item.path, item.time] = candidate
     for name, held in copies.items():
         for copy in held:
-            if copy.attempt != attempt or copy.path in unwanted or copy.source in unwanted:
+            if copy.attempt != attempt or copy.form == PART or copy.path in unwanted or copy.source in unwanted:
                 continue
             of_rank = found.setdefault(copy.node_rank, {})
             same = of_rank.get((copy.source, copy.time))
@@ -289,7 +320,7 @@ def _age(item: PlacedCheckpoint) -> tuple[int, float]:
 
 
 async def _ask(
-    node: NodeRun, places: Sequence[_Place], unwanted: Sequence[str], log: AttemptLog, verify_s: float
+    node: NodeRun, places: Sequence[CheckpointPlace], unwanted: Sequence[str], log: AttemptLog, verify_s: float
 ) -> CheckpointsReply | None:
     request = CheckpointsRequest([place.directory for place in places], list(unwanted), MOST, SEARCH_S, verify_s)
     try:
@@ -308,29 +339,10 @@ async def _ask(
     return None
 
 
-def _read_plans(directory: JobDirectory, numbers: Iterable[int]) -> dict[int, BoundPlan]:
-    """Return those of some attempts that came as far as their plan, in that order."""
-    found: dict[int, BoundPlan] = {}
-    for number in numbers:
-        with contextlib.suppress(OSError, ValueError):
-            found[number] = directory.read_bound_plan(number)
-    return found
-
-
-def _places(before: Mapping[int, BoundPlan], name: str, *, shared: bool) -> list[_Place]:
-    """Return where a node may have checkpoints, the newest attempt's first; of a new node, where all see them."""
-    places = []
-    for number, bound in before.items():
-        nodes = bound.plan.nodes
-        node = next((item for item in nodes if item.name == name), nodes[0] if shared and nodes else None)
-        told = checkpoint_directory(node) if node is not None else None
-        if told is not None and posixpath.isabs(told):
-            places.append(_Place(number, told))
-    return places
-
-
 def resumed_in_vain(resumed: Mapping[int, Resume | None], history: Sequence[AttemptOutcome]) -> list[str]:
     """Return the checkpoints from which attempts went on again and again without a step, as if these were to blame.
+
+    One that the script could not read is among them at once.
 
     They are not where the attempt never ran, where a host, a GPU or the network failed, or where the script reports no
     steps at all: a checkpoint may be the only one, and without it training would begin anew.
@@ -339,16 +351,20 @@ def resumed_in_vain(resumed: Mapping[int, Resume | None], history: Sequence[Atte
         resumed: attempt → what it went on from.
         history: how attempts ended.
     """
-    if all(outcome.first_step is None for outcome in history):
-        return []
-    blaming = {
+    unread = {outcome.attempt for outcome in history if outcome.could_not_resume}
+    makes_steps = any(outcome.first_step is not None for outcome in history)
+    blaming = unread | {
         outcome.attempt
         for outcome in history
         if outcome.first_step is None
+        and makes_steps
         and outcome.stage is Stage.RUN
         and kind_of(outcome.why) not in _ACQUITS
         and not outcome.gone  # Whatever the ranks elsewhere said first.
     }
-    taken = [resume for number, resume in sorted(resumed.items()) if number in blaming and resume is not None]
-    paths = [path for resume in taken for path in (resume.checkpoint, *resume.elsewhere.values())]
-    return [path for path in dict.fromkeys(paths) if paths.count(path) >= MOST_IN_VAIN]
+    against: Counter[str] = Counter()
+    for number, resume in sorted(resumed.items()):
+        if number in blaming and resume is not None:
+            weight = MOST_IN_VAIN if number in unread else 1
+            against.update({path: weight for path in (resume.checkpoint, *resume.elsewhere.values())})
+    return [path for path, count in against.items() if count >= MOST_IN_VAIN]

@@ -15,6 +15,7 @@ from dtagent.protocol.preparation import PrepareReply
 
 from dttui.agent_words import agent_text
 from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.context import HostUse
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.nodes.node_start import NodeStart
 from dttui.engine.nodes.start_requests import StartRequests
@@ -28,7 +29,7 @@ from dttui.planning.resumption import Resume
 from dttui.spec.findings import warning
 from dttui.words import listed, size_text
 from dttui.workdir.selection import survey
-from dttui.workdir.sending import Bundle, make_bundle
+from dttui.workdir.upload import Bundle, make_bundle
 
 MOST_NAMES = 3
 """Hosts that a message names."""
@@ -54,6 +55,7 @@ class GangStart:
         secrets: environment variables of the processes that are written nowhere.
         tried_port: where the preflight saw the nodes reach the master; the rendezvous will be there if it is free.
         resume: what its ranks go on from.
+        use: what hosts are told of the job.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class GangStart:
         secrets: dict[str, str],
         tried_port: int | None = None,
         resume: Resume | None = None,
+        use: HostUse = HostUse(),  # noqa: B008 - it never changes
     ) -> None:
         self._directory = directory
         self._log = log
@@ -75,6 +78,7 @@ class GangStart:
         self._secrets = secrets
         self.tried_port = tried_port
         self._resume = resume
+        self._use = use
         self._progress = _Progress([node.name for node in nodes])
 
     async def run(self, unless_stopped: Callable[[Awaitable[BoundPlan]], Awaitable[BoundPlan]]) -> BoundPlan:
@@ -142,6 +146,7 @@ class GangStart:
                 self._log.note(node.name, NodeStanding.PREPARED, msg("ready"), gpu_ids=reply.gpu_ids, checkpoints=paths)
             if bundle is not None:
                 self._tell_sent(bundle)
+            self._tell_old_agents()
             write_atomic(self._directory.bound_plan(self._log.attempt), bound.model_dump_json(indent=2))
         finally:
             for task in (*holders, ticker):
@@ -152,7 +157,10 @@ class GangStart:
         key = secrets.token_hex(RENDEZVOUS_KEY_BYTES) if bound.plan.min_nodes is not None else ""
         attempt = self._nodes[0].node.key
         fence_s = bound.plan.recovery.self_fence_s
-        requests = await asyncio.to_thread(StartRequests, attempt, nodes, GRACE_S, self._secrets, cap, key, fence_s)
+        health = bound.plan.health
+        requests = await asyncio.to_thread(
+            StartRequests, attempt, nodes, GRACE_S, self._secrets, cap, key, fence_s, health
+        )
         await on_all(self._nodes, self._log, lambda node: node.start(requests))
         return bound
 
@@ -166,7 +174,7 @@ class GangStart:
         return bundle
 
     async def _make_ready(self, node: NodeStart, bundle: Bundle | None) -> PrepareReply:
-        reply = await node.prepare(self._plan.master_address, self._plan.port_range, self.tried_port)
+        reply = await node.prepare(self._plan.master_address, self._plan.port_range, self.tried_port, self._use)
         if bundle is not None:
             sent = await node.send(bundle, lambda sent, left: self._progress.sent(node.name, sent, left))
             self._progress.sent(node.name, sent, 0)
@@ -181,6 +189,19 @@ class GangStart:
             if message and message != before:
                 before = message
                 self._log.progress(message, **self._progress.data())
+
+    def _tell_old_agents(self) -> None:
+        """Tell on which hosts nobody will look at what the job wants to have watched."""
+        for start in self._nodes:
+            hint = msg("Upgrade it: dttui agents deploy {host}", host=start.name)
+            if self._plan.health is not None and not start.checks_health:
+                message = msg("{host}: its agent is too old for monitoring.health: it never runs the command",
+                               host=start.name)  # fmt: skip
+                self._log.tell(warning("health-old-agent", start.name, message, hint))
+            if self._plan.recovery.straggler_s is not None and not start.tells_call_times:
+                message = msg("{host}: its agent is too old for recovery.straggler_s, which looks at its GPUs and the "
+                              "steps of its ranks alone", host=start.name)  # fmt: skip
+                self._log.tell(warning("straggler-old-agent", start.name, message, hint))
 
     def _tell_sent(self, bundle: Bundle) -> None:
         data = self._progress.data()

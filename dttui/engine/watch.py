@@ -9,22 +9,27 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
-from dtagent.protocol.jobs import EndReason, NodeState, NodeStatus
+from dtagent.protocol.jobs import EndReason
 
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.conclusion import Conclusion, Watched
-from dttui.engine.failures import FoundFailure, ending, last_words
+from dttui.engine.disturbance_watch import DisturbanceWatch
+from dttui.engine.failures import FoundFailure
+from dttui.engine.given_up import EndedFor, NotEnded, NotFollowed
+from dttui.engine.gpu_reader import GpuReader
+from dttui.engine.node_news import NodeNews
+from dttui.engine.nodes.node_record import Steps
 from dttui.engine.nodes.node_run import NodeRun
-from dttui.engine.nodes.node_warnings import NodeWarnings, log_rest
 from dttui.engine.nodes.stop_order import StopLevel, StopOrder
 from dttui.engine.rendezvous.arrivals import RendezvousBoard
-from dttui.engine.rendezvous.elastic import Membership
+from dttui.engine.rendezvous.membership import Membership
 from dttui.engine.rendezvous.process_group import ProcessGroupBoard
 from dttui.engine.rendezvous.together import TogetherWatch
 from dttui.engine.silence import SilenceLimit
 from dttui.engine.start import GRACE_S, MOST_NAMES
+from dttui.engine.told_before import ToldBefore
 from dttui.engine.witness import Witness
-from dttui.errors import ExitCode, HostError
+from dttui.errors import without_frames
 from dttui.frameworks import traits_of
 from dttui.i18n import Message, msg, nmsg
 from dttui.jobs import JobDirectory
@@ -32,6 +37,7 @@ from dttui.jobs.disturbances import APART
 from dttui.jobs.outcome import AttemptOutcome
 from dttui.jobs.view import NODE_OUT
 from dttui.planning.models import BoundPlan, Plan
+from dttui.redaction import Redaction
 from dttui.spec.findings import warning
 from dttui.timestamps import elapsed_s
 from dttui.words import listed
@@ -41,7 +47,6 @@ STOP_DEADLINE_S = GRACE_S + 30.0
 FORCED_STOP_DEADLINE_S = 8.0
 GONE_STOP_DEADLINE_S = 5.0
 """Where all that is left to be told are hosts that answer and have no agent any more."""
-_SILENT = (NodeStanding.UNKNOWN, NodeStanding.AGENT_GONE)
 
 
 class GangWatch:
@@ -69,34 +74,29 @@ class GangWatch:
         self._log = log
         self._nodes = nodes
         self._changed = changed
+        self._before = ToldBefore(told)
         self._secrets = tuple(secrets)
         self._state = JobState.LAUNCHING
         self._is_stopping = False
         self._force = False
         self._cancelled = False
-        self._late: Message | None = None
-        """Who did not join in time, or that ranks do not train together, once that ends the attempt."""
-        self._late_hint = ""
-        self._late_cause = "rendezvous-timeout"
+        self._ended_for = self._before.ended_for
+        """Why the attempt is ended though nothing of it has failed: who did not join in time, for one."""
         self._looking: asyncio.Task[Message | None] | None = None
         self._orders = {node.name: StopOrder(node, changed.set) for node in nodes}
-        self._broken: dict[str, str] = {}
-        """Node → why it could no longer be followed."""
-        self._unstopped: dict[str, str] = {}
-        """Node that could be reached and did not end → why."""
-        self._node_warnings = NodeWarnings(log)
+        self._broken: dict[str, NotFollowed] = {}
+        """By node, those that can no longer be followed."""
+        self._unstopped: dict[str, NotEnded] = {}
+        """By node, those that could be reached and did not end."""
+        self._news = NodeNews(directory.job_id, log, told)
         self._has_ended_services = False
         """Whether it was told that services end."""
-        states = {event.node: event.data.get("state") for event in told if event.kind is EventKind.NODE_STATE}
-        self._silent = {name for name, state in states.items() if name is not None and state in _SILENT}
-        """Nodes that were told to be silent, and not yet to be back."""
-        self._entered = {event.data.get("state") for event in told if event.kind is EventKind.JOB_STATE}
-        """The states that were told before."""
-        self._failures_told = {(event.node, event.rank) for event in told if event.kind is EventKind.RANK_FAILED}
         self._stop_deadline: float | None = None
         """By the loop's clock: by when those are to have ended that were told to."""
         self._awaited: str | None = None
         """What to tell of the rendezvous once every host has said whether there still is one."""
+        # Where another controller had come so far, the hosts have still to say what is true.
+        self._await_ranks = self._expect_ranks if self._before.states else self._begin_rendezvous
         self._together: TogetherWatch | None = None
         self._plan: Plan | None = None
         """Of the attempt, once it was started."""
@@ -104,8 +104,12 @@ class GangWatch:
         """Of an elastic attempt, who takes part."""
         self._silence: SilenceLimit | None = None
         """Of the attempt, once it was started."""
+        self.redaction = Redaction()
+        """Finds what no text of where ranks stand may hold."""
         self.witness: Witness | None = None
         """Tells whether it is this machine that is cut off."""
+        self.next_spare: Callable[[], str | None] = _nobody
+        """Returns who would take a slow node's place, `None` where nobody would."""
         self.on_running: Callable[[], None] | None = None
         """Called when all ranks run."""
 
@@ -116,6 +120,22 @@ class GangWatch:
         for node in self._nodes:
             node.hurries = self._force
         self._changed.set()
+
+    def end_for(self, cause: str, why: str, hint: str = "", node: str | None = None) -> None:
+        """End the attempt as a failed one, though nothing of it has failed.
+
+        Args:
+            cause: its code.
+            why: in words; what was told first counts.
+            hint: what to do about it.
+            node: which is to blame; `None` where none is.
+        """
+        self._end(EndedFor(cause, why, hint, node))
+
+    def _end(self, ended_for: EndedFor) -> None:
+        if self._ended_for is None and not self._is_stopping and self._state is not JobState.STOPPING:
+            self._ended_for = ended_for
+            self._changed.set()
 
     async def run(self, bound: BoundPlan) -> AttemptOutcome:
         """Follow the nodes to their end; return the outcome."""
@@ -139,28 +159,41 @@ class GangWatch:
             bound.own_ports,
         )
         group_watch: asyncio.Task[None] | None = None
-        together = self._together = TogetherWatch(bound.plan, self._members, self._log)
+        disturbances = DisturbanceWatch(
+            bound.plan,
+            self._directory,
+            self._log,
+            self._members,
+            GpuReader(self._directory, bound).read,
+            self._steps,
+            self.redaction,
+            self._changed.set,
+            self.next_spare,
+            self._before.events,
+        )
+        self._together = disturbances.together
         try:
             while any(map(_is_watched, self._nodes, followers)):
-                due_s = [self._membership.wait_s if self._membership is not None else None, together.wait_s]
-                waits_s = [board.wait_s] if self._is_waiting else [item for item in due_s if item is not None]
+                waits_s = [board.wait_s] if self._is_waiting else disturbances.waits_s + self._round_waits_s
                 waits_s += [max(0.1, item) for item in map(self._left_s, self._nodes) if item is not None]
                 await self._wait_for_change(min(waits_s, default=None))
                 self._give_up_broken(followers)
                 self._lose_silent(followers)
                 self.report()
-                if self._state in (JobState.RENDEZVOUS, JobState.RUNNING) and (message := self._new_round(size)):
+                if message := self._new_round(size):
                     self._run_on(message)
-                if self._state is JobState.RUNNING and group_watch is None:
+                if self._is_running and group_watch is None:
                     group_watch = asyncio.create_task(groups.watch())
                 self._look_at(board)
-                if self._state is JobState.RUNNING and (apart := together.look()) and together.is_required:
-                    self._late, self._late_hint, self._late_cause = apart.message, apart.why, APART
+                goes_on = not self._is_stopping and self._ended_for is None
+                if found := disturbances.look(all_run=self._is_running, goes_on=goes_on):
+                    self._end(found)
                 if self._end_what_must(followers) and group_watch is not None:
                     group_watch.cancel()
         finally:
             await asyncio.gather(*(order.close() for order in self._orders.values()))
             await self._silence.close()
+            await disturbances.close()
             boards = [task for task in (group_watch, self._looking) if task is not None]
             tasks: list[asyncio.Task[Any]] = [*followers, *samplers, *boards]
             for task in tasks:
@@ -175,7 +208,9 @@ class GangWatch:
 
         Once all are told to end, a node that has ended is not out: launchers end with 143 then.
         """
-        is_ending = self._state is JobState.STOPPING or self._late is not None or self._is_broken() or self._is_stopping
+        is_ending = (
+            self._state is JobState.STOPPING or self._ended_for is not None or self._is_broken() or self._is_stopping
+        )
         if is_ending:
             self._stop_all()
         else:
@@ -195,12 +230,23 @@ class GangWatch:
             return GONE_STOP_DEADLINE_S
         return FORCED_STOP_DEADLINE_S if self._force else STOP_DEADLINE_S
 
+    @property
+    def _steps(self) -> Steps:
+        return self._nodes[0].shared.steps if self._nodes else Steps()
+
+    @property
+    def _round_waits_s(self) -> list[float]:
+        wait_s = self._membership.wait_s if self._membership is not None else None
+        return [wait_s] if wait_s is not None else []
+
     def _members(self) -> Sequence[NodeRun]:
         """The nodes whose ranks are to train together."""
         return self._membership.members if self._membership is not None else self._nodes
 
     def _new_round(self, size: int) -> Message | None:
         """Return what to tell once all ranks run; of an elastic attempt, once all of a new round do."""
+        if not (self._is_waiting or self._is_running):
+            return None
         if self._membership is not None:
             self._membership.learn()
             return self._membership.new_round()
@@ -208,19 +254,19 @@ class GangWatch:
             return nmsg("the rank runs", "all {count} ranks run", size)
         return None
 
-    def _await_ranks(self, message: str) -> None:
-        """Enter the rendezvous; where another controller had come so far, the hosts have still to say what is true."""
-        if self._entered:
-            self._state, self._awaited = JobState.RENDEZVOUS, message
-        else:
-            self._enter(JobState.RENDEZVOUS, message)
+    def _begin_rendezvous(self, message: str) -> None:
+        self._enter(JobState.RENDEZVOUS, message)
+
+    def _expect_ranks(self, message: str) -> None:
+        self._state, self._awaited = JobState.RENDEZVOUS, message
 
     def _run_on(self, message: str) -> None:
         """Tell that all ranks run; that is no news of nodes that have ended since it was told."""
-        if JobState.RUNNING.value not in self._entered or not all(node.is_over for node in self._nodes):
-            self._enter(JobState.RUNNING, message)
-            if self.on_running is not None:
-                self.on_running()
+        if JobState.RUNNING.value in self._before.states and all(node.is_over for node in self._nodes):
+            return
+        self._enter(JobState.RUNNING, message)
+        if self.on_running is not None:
+            self.on_running()
 
     def _is_broken(self) -> bool:
         """Whether the attempt cannot go on; where it can, nodes that are out of it are told to end."""
@@ -230,7 +276,7 @@ class GangWatch:
             return any(self._has_failed(node) for node in self._nodes)
         found = self._membership.newly_out(self._broken)
         for node in found:
-            self._orders[node.name].give(StopLevel.STOP, insists=True)
+            self._orders[node.name].give(StopLevel.STOP, is_repeated=True)
         if found and self._state is JobState.RUNNING and self._membership.end is None:
             hosts = listed(list(self._membership.out), MOST_NAMES)
             self._enter(JobState.RUNNING, msg("torchrun starts all ranks again, without {hosts}", hosts=hosts))
@@ -244,7 +290,7 @@ class GangWatch:
         if self._membership is None:
             return False
         for node in self._membership.left_behind():
-            self._orders[node.name].give(StopLevel.STOP, insists=True)
+            self._orders[node.name].give(StopLevel.STOP, is_repeated=True)
         if not all(node.is_over for node in self._membership.members):
             return False
         for node, follower in zip(self._nodes, followers, strict=True):
@@ -257,13 +303,17 @@ class GangWatch:
     def _is_waiting(self) -> bool:
         return self._state is JobState.RENDEZVOUS
 
+    @property
+    def _is_running(self) -> bool:
+        return self._state is JobState.RUNNING
+
     def _look_at(self, board: RendezvousBoard) -> None:
         """Let the board ask the nodes beside this: one that does not answer must not hold up a stop or a failure."""
         if self._looking is not None and self._looking.done():
             late, self._looking = self._looking.result(), None
-            if self._is_waiting and not self._is_stopping:
-                self._late = late
-        if self._is_waiting and self._late is None and not self._is_stopping and self._looking is None:
+            if self._is_waiting and late is not None:
+                self.end_for("rendezvous-timeout", late)
+        if self._is_waiting and self._ended_for is None and not self._is_stopping and self._looking is None:
             self._looking = asyncio.create_task(board.look())
             self._looking.add_done_callback(self._wake_for)
 
@@ -295,16 +345,20 @@ class GangWatch:
         if self._state is not JobState.STOPPING:
             needed = self._needed
             failed = next((node.name for node in needed if self._has_failed(node)), None)
-            why = msg("a failure on {host} ends all", host=failed) if failed else msg("stopping on request")
             over = self._membership.end if self._membership is not None else None
-            self._enter(JobState.STOPPING, self._late or over or why, until=time.time() + self._grace_s)
-            self._cancelled = failed is None and over is None and self._late is None
+            why: str = msg("a failure on {host} ends all", host=failed) if failed else msg("stopping on request")
+            why, told = over or why, {}
+            if (ended_for := self._ended_for) is not None:
+                why, told = ended_for.told, {"cause": ended_for.cause}
+                told |= {"blamed": ended_for.node} if ended_for.node is not None else {}
+            self._enter(JobState.STOPPING, why, until=time.time() + self._grace_s, **told)
+            self._cancelled = failed is None and over is None and ended_for is None
         for node in self._nodes:
             order = self._orders[node.name]
             if node.name not in self._broken:
                 order.give(StopLevel.KILL if self._force else StopLevel.STOP)
-            if order.refusal and not node.is_over:
-                message = msg("{reason}; it is told to stop again", reason=order.refusal)
+            if order.refusal is not None and not node.is_over:
+                message = msg("{reason}; it is told to stop again", reason=order.refusal.message)
                 self._log.tell(warning("stop-refused", node.name, message))
 
     def _end_services(self) -> None:
@@ -323,17 +377,16 @@ class GangWatch:
         for node, follower in zip(self._nodes, followers, strict=True):
             if node.is_over:
                 continue
-            reason = self._broken.get(node.name) or msg("could not be reached; what runs there is unknown")
-            if node.agent_gone:
-                reason = msg("{why}; what runs there is unknown", why=node.agent_gone)
-            order = self._orders[node.name]
-            if node.silent_since is None and node.name not in self._broken and (order.refusal or order.is_heard):
-                why = order.refusal or msg("{host} did not end in time", host=node.name)
-                self._unstopped[node.name] = why
-                reason = msg("{reason}; what runs there is unknown", reason=why)
+            order, broken = self._orders[node.name], self._broken.get(node.name)
+            reason = broken.words if broken is not None else msg("could not be reached; what runs there is unknown")
+            if node.agent_gone is not None:
+                reason = msg("{why}; what runs there is unknown", why=node.agent_gone.message)
+            if node.silent_since is None and broken is None and (order.refusal is not None or order.is_heard):
+                self._unstopped[node.name] = not_ended = NotEnded(node.name, order.refusal)
+                reason = msg("{reason}; what runs there is unknown", reason=not_ended.words)
             node.is_lost = True
             follower.cancel()  # What it waits for may take longer than the node is given.
-            self._log.note(node.name, NodeStanding.LOST, reason, agent_gone=bool(node.agent_gone))
+            self._log.note(node.name, NodeStanding.LOST, reason, agent_gone=node.agent_gone is not None)
 
     def _give_up_broken(self, followers: list[asyncio.Task[None]]) -> None:
         """Give up nodes whose logs and status can no longer be followed; what runs there is still told to end."""
@@ -343,13 +396,11 @@ class GangWatch:
                 continue
             order = self._orders[node.name]
             if node.name not in self._broken:
-                self._broken[node.name] = (
-                    error.message if isinstance(error, HostError) else f"{type(error).__name__}: {error}"
-                )
-                order.give(StopLevel.KILL, insists=True)
+                self._broken[node.name] = NotFollowed(without_frames(error))
+                order.give(StopLevel.KILL, is_repeated=True)
             if not order.is_under_way:
                 node.is_lost = True
-                self._log.note(node.name, NodeStanding.LOST, self._broken[node.name])
+                self._log.note(node.name, NodeStanding.LOST, self._broken[node.name].words)
 
     def _left_s(self, node: NodeRun) -> float | None:
         """Return for how long a silent node is waited for; `None` of one that is waited for as in any job."""
@@ -372,40 +423,7 @@ class GangWatch:
         for node in self._nodes:
             if node.is_lost or (node.silent_since is not None and self._is_out(node)):
                 continue
-            if node.silent_since is not None:
-                seconds = elapsed_s(node.heard_at, node.silent_since)
-                message = msg("no word from {host} for {seconds:.0f} s", host=node.name, seconds=seconds)
-                if node.needs_person:
-                    message = msg(
-                        "{why}. `dttui attach {job}` lets you answer, and brings the keys of your ssh-agent",
-                        why=node.needs_person,
-                        job=self._directory.job_id,
-                    )
-                standing = NodeStanding.UNKNOWN
-                if node.agent_gone:
-                    standing = NodeStanding.AGENT_GONE
-                    message = msg(
-                        "{why}; what runs there goes on, and nobody sees it. `dttui agents deploy {host}` brings the "
-                        "agent back",
-                        why=node.agent_gone,
-                        host=node.name,
-                    )
-                self._silent.add(node.name)
-                self._log.note(node.name, standing, message, heard_at=node.heard_at)
-            elif node.status is not None:
-                if node.name in self._silent:
-                    self._silent.discard(node.name)
-                    self._log.news(node.name, msg("{host} is back", host=node.name))
-                self._log.note(
-                    node.name, _standing(node.status), ending(node.status, node.told_to_end_at), **last_words(node)
-                )
-            if node.disk_trouble:
-                message = msg("what comes from {host} cannot be kept here: {reason}; it is fetched again",
-                               host=node.name, reason=node.disk_trouble)  # fmt: skip
-                self._log.tell(warning("copy-behind", node.name, message))
-            self._node_warnings.tell(node)
-            if node.is_cut_short:
-                self._log.tell(log_rest(self._directory.job_id, node))
+            self._news.tell(node)
         heard = all(node.status is not None and node.silent_since is None for node in self._nodes)
         if self._awaited and heard and not all(node.is_over or node.has_all_ranks for node in self._nodes):
             self._enter(JobState.RENDEZVOUS, self._awaited)
@@ -419,9 +437,7 @@ class GangWatch:
             self._cancelled,
             self._broken,
             self._unstopped,
-            self._late,
-            self._late_hint,
-            self._late_cause,
+            self._ended_for,
             survived=members.survived if members is not None else (),
             has_succeeded=members is not None and members.has_succeeded,
             over=members.end if members is not None else None,
@@ -436,8 +452,8 @@ class GangWatch:
         ended = self._membership.outcome() or "" if self._membership is not None else ""
         apart = self._together.end() if self._together is not None else None
         if apart is not None and self._together is not None and self._together.is_required:
-            failed = {"state": JobState.FAILED, "exit_code": int(ExitCode.JOB_FAILED)}
-            return outcome.model_copy(update={**failed, "message": apart.message, "hint": apart.why, "cause": APART})
+            failed = {"state": JobState.FAILED, "message": apart.message, "hint": apart.why, "cause": APART}
+            return outcome.model_copy(update=failed)
         said = ended
         if apart is not None:
             # Why, and what to do, was told in a finding; an outcome is read in a line.
@@ -459,10 +475,10 @@ class GangWatch:
         members = [node for node in self._nodes if not self._log.has_told(NODE_OUT, node.name)]
         reasons = {node.status.end_reason for node in members if node.status is not None}
         is_by_stop = EndReason.STOPPED in reasons and EndReason.PROCESS_FAILED not in reasons
-        return self._is_stopping and JobState.STOPPING.value in self._entered and is_by_stop
+        return self._is_stopping and JobState.STOPPING.value in self._before.states and is_by_stop
 
     def _tell_failure(self, failure: FoundFailure) -> None:
-        if (failure.node, failure.rank) in self._failures_told:
+        if (failure.node, failure.rank) in self._before.failures:
             return
         fields = {"node": failure.node, "rank": failure.rank, "data": failure.data}
         self._log.add(EventKind.RANK_FAILED, failure.message, **fields)
@@ -477,10 +493,5 @@ def _error_of(follower: asyncio.Task[None]) -> BaseException | None:
     return follower.exception() if follower.done() and not follower.cancelled() else None
 
 
-def _standing(status: NodeStatus) -> NodeStanding:
-    """Return what a person is told of a node: of the ends, whether it was a failure or our own stop."""
-    if status.state is NodeState.ENDED and status.end_reason is EndReason.STOPPED:
-        return NodeStanding.STOPPED
-    if status.state is NodeState.ENDED and any(item.exit_code != 0 for item in status.exits):
-        return NodeStanding.FAILED
-    return NodeStanding(status.state.value)
+def _nobody() -> None:
+    """Return who takes a place where there are no spares."""

@@ -20,7 +20,7 @@ from dttui.jobs import slug
 from dttui.launch.submit import make_local_plan
 from dttui.planning.models import Plan, PlannedNode
 from dttui.planning.submission import Submission
-from dttui.spec.findings import Finding, errors_first
+from dttui.spec.findings import Finding, errors_first, info
 from dttui.spec.key_places import with_places
 from dttui.spec.models import Job
 from dttui.workdir.selection import UploadFile, survey
@@ -85,7 +85,12 @@ class Export:
 def plan_to_export(submission: Submission) -> Plan:
     """Return the plan of a job with what there is to say about it; to be ejected, it must have no errors."""
     plan = make_local_plan(submission)
-    return plan.model_copy(update={"findings": tuple(item for item in plan.findings if item.code not in _OF_LAUNCH)})
+    findings = [item for item in plan.findings if item.code not in _OF_LAUNCH]
+    if plan.health is not None:
+        message = _("monitoring.health is not carried over: it is the agents of dttui that run the command")
+        hint = _("In Kubernetes a livenessProbe of the containers does the like.")
+        findings.append(info("health-not-carried", "monitoring.health", message, hint, path=("monitoring", "health")))
+    return plan.model_copy(update={"findings": tuple(findings)})
 
 
 def told_of(submission: Submission, plan: Plan, findings: Sequence[Finding]) -> Plan:

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from dttui import locations
 from dttui.errors import UsageError
 from dttui.files import OF_ANOTHER_VERSION, write_atomic
 from dttui.i18n import _
+from dttui.inventory.models import Environment
 from dttui.planning.cost.hardware import GpuTable, gpu_table
-from dttui.planning.cost.links import Links, MeasuredLink, newest
+from dttui.planning.cost.links import LinkKind, Links, MeasuredLink, newest, newest_of_each_cluster
 from dttui.spec.document import validate
 from dttui.spec.findings import Finding, warning
 from dttui.spec.problems import DocumentError
 from dttui.spec.yaml_reader import decode, parse_yaml, read_bytes
 
 MAX_LINKS_BYTES = 4 << 20
-"""A file of links that is larger is none of dttui's: 10,000 pairs of hosts take 2 MB."""
+"""A file of links that is larger is none of dttui's."""
+KEPT_LINKS_BYTES = 2 << 20
+"""As much as is written: some 10,000 pairs of hosts."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +47,28 @@ class _LinksFile(BaseModel):
 
     version: Literal[1] = 1
     links: tuple[MeasuredLink, ...] = ()
+    """Without those of a kind that this version does not know."""
+
+    @field_validator("links", mode="before")
+    @classmethod
+    def _of_known_kinds(cls, links: object) -> object:
+        if not isinstance(links, list):
+            return links
+        return [
+            item
+            for item in links
+            if not (isinstance(item, dict) and item.get("kind", "zones") not in get_args(LinkKind))
+        ]
 
 
-def known_hardware(*, lenient: bool = False) -> KnownHardware:
+def known_hardware(environments: Iterable[Environment] = (), *, lenient: bool = False) -> KnownHardware:
     """Return what is known now. Raises UsageError, with the place, where one of its two files cannot be read.
 
     Args:
+        environments: of the inventory, whose links count; those of hosts that have other addresses do not.
         lenient: go on without the person's own types of GPUs, and say so, where their file has mistakes.
     """
-    links = newest(measured_links())
+    links = links_of(environments)
     try:
         return KnownHardware(gpu_types(), links)
     except DocumentError as fault:
@@ -84,6 +99,12 @@ def _gpu_types(path: Path) -> GpuTable:
     return gpu_table() if source.is_empty else gpu_table().extended(validate(source, GpuTable))
 
 
+def links_of(environments: Iterable[Environment]) -> Links:
+    """Return what was measured between these, or hosts and zones that may be theirs. Raises UsageError as below."""
+    addresses = {item.name: item.training_address for item in environments}
+    return newest(link for link in measured_links() if link.is_of(addresses))
+
+
 def measured_links() -> tuple[MeasuredLink, ...]:
     """Return what was measured between zones and hosts. Raises UsageError where the file cannot be read."""
     path = locations.links_file()
@@ -104,16 +125,23 @@ def measured_links() -> tuple[MeasuredLink, ...]:
 
 
 def record_links(measured: Iterable[MeasuredLink]) -> None:
-    """Keep measurements for the plans to come: of each pair the newest.
+    """Keep measurements for the plans to come: of each pair of each cluster the newest, without the oldest of too many.
 
     Raises:
         UsageError: the file that is there cannot be read, or not be written.
     """
-    kept = newest([*measured_links(), *measured])
-    links = [link.model_dump(mode="json") for link in kept.values()]
+    kept = newest_of_each_cluster([*measured_links(), *measured])
+    head, between, tail = '{"version": 1, "links": [\n', ",\n", "\n]}\n"
+    lines, room = [], KEPT_LINKS_BYTES - len(head + tail)
+    for link in sorted(kept, key=lambda link: link.measured_at, reverse=True):
+        line = link.model_dump_json(exclude_none=True)
+        room -= len(line.encode()) + len(between)
+        if room < 0:
+            break
+        lines.append(line)
     path = locations.links_file()
     try:
-        write_atomic(path, json.dumps({"version": 1, "links": links}, ensure_ascii=False, indent=1))
+        write_atomic(path, head + between.join(lines) + tail)
     except OSError as fault:
         raise UsageError(
             _("cannot write to {path}: {reason}").format(path=path, reason=fault.strerror),

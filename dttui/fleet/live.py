@@ -7,7 +7,7 @@ import contextlib
 import contextvars
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from dtagent.protocol.facts import FactsRequest, HostFacts
@@ -15,6 +15,7 @@ from dtagent.protocol.telemetry import HostSample
 
 from dttui.agent_words import agent_text
 from dttui.errors import REFUSALS, AgentError, BrokenProtocolError, HostError
+from dttui.fleet.occupants import Occupant, occupants_of, occupants_text
 from dttui.fleet.states import EnvironmentState
 from dttui.i18n import _
 from dttui.inventory.models import Environment
@@ -52,6 +53,11 @@ class EnvironmentStatus:
         return tuple(self.sample.ranks) if self.sample else ()
 
     @property
+    def occupants(self) -> list[Occupant]:
+        """Who has GPUs there, or runs jobs."""
+        return occupants_of(self.sample) if self.sample else []
+
+    @property
     def is_usable(self) -> bool:
         """Whether a job could start there."""
         return self.state in (EnvironmentState.IDLE, EnvironmentState.BUSY)
@@ -71,10 +77,20 @@ class Fleet:
         transport: Transport,
         prompter: Prompter,
         known: Mapping[str, HostFacts] | None = None,
+        keep: Callable[[Iterable[tuple[Environment, HostFacts]]], None] | None = None,
     ) -> None:
-        """Watch environments, of some of which it is `known` what they said of themselves before."""
+        """Watch environments.
+
+        Args:
+            environments: the hosts.
+            transport: how they are reached.
+            prompter: who answers their questions.
+            known: of some, what they said of themselves before.
+            keep: is called with what they have said of themselves, once nothing is watched any more.
+        """
         self._transport = transport
         self._prompter = prompter
+        self._keep = keep
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._context = contextvars.copy_context()
         """Of whom it watches for: the language of reasons, the variables that count."""
@@ -112,6 +128,8 @@ class Fleet:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        if self._keep is not None:
+            self._keep((self.statuses[name].environment, facts) for name, facts in self.heard.items())
 
     async def _watch(self, key: str) -> None:
         failures = 0
@@ -162,6 +180,11 @@ class Fleet:
                 self._settled.set()
 
 
+def facts_of(statuses: Mapping[str, EnvironmentStatus]) -> dict[str, HostFacts]:
+    """Return what the agents said of their hosts, by environment name."""
+    return {key: status.facts for key, status in statuses.items() if status.facts is not None}
+
+
 def retry_delay_s(failures: int, state: EnvironmentState) -> float:
     """Return how long to wait after an attempt and so many failures before it."""
     delay_s = RETRY_S[min(failures, len(RETRY_S) - 1)]
@@ -176,10 +199,8 @@ def _judge(sample: HostSample) -> tuple[EnvironmentState, str]:
     broken = [f"GPU {gpu.index}: {agent_text(gpu.error, gpu.error_notice)}" for gpu in sample.gpus if gpu.error]
     if broken:
         return EnvironmentState.UNHEALTHY, "; ".join(broken)
-    if sample.ranks:
-        return EnvironmentState.BUSY, ", ".join(sample.ranks)
-    users = {process.user or "?" for gpu in sample.gpus for process in gpu.processes or ()}
-    return (EnvironmentState.BUSY, ", ".join(sorted(users))) if users else (EnvironmentState.IDLE, "")
+    who = occupants_text(sample)
+    return (EnvironmentState.BUSY, who) if who else (EnvironmentState.IDLE, "")
 
 
 def _state_of(error: HostError) -> EnvironmentState:

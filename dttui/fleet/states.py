@@ -17,7 +17,7 @@ class EnvironmentState(str, Enum):
     CONNECTING = "connecting"
     IDLE = "idle"
     BUSY = "busy"
-    """A job of dttui runs there, or another process holds GPU memory."""
+    """A job of dttui runs there, somebody has set GPUs aside, or another process holds GPU memory."""
     UNHEALTHY = "unhealthy"
     """A GPU reports an error."""
     UNREACHABLE = "unreachable"

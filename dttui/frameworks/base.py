@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, TypeVar
 
-from dtagent.protocol.facts import RdmaPort
+from dtagent.protocol.rdma import RdmaPort
 from pydantic import BaseModel, ConfigDict
 
 from dttui.frameworks.bundle import PlannedFile, PlannedProcess
@@ -81,6 +81,18 @@ class DatasetLocation:
 
 
 @dataclass(frozen=True)
+class LinkTuning:
+    """What the slowest link between the nodes asks for, where it was measured, or the job declares it."""
+
+    bucket_bytes: int | None = None
+    """Gradients that had best be reduced at once; `None` for what the framework does by itself."""
+    window_bytes: int = 0
+    """What is on its way over the link at once."""
+    agreement_s: float = 0.0
+    """What it takes all ranks at least to agree upon something."""
+
+
+@dataclass(frozen=True)
 class JobLayout:
     """All that a framework needs to know to write the bundle of every node."""
 
@@ -100,8 +112,12 @@ class JobLayout:
     """Working directory of the processes; may hold holes."""
     dataset: DatasetLocation | None
     """The dataset; `None` for an explicit none."""
+    shares: tuple[int, ...] | None = None
+    """Samples of a step that each rank has; `None` where the job does not say, or all alike."""
     options: Section = field(default_factory=NoOptions)
     """`job.framework_options`, as the framework's `options` has them."""
+    tuning: LinkTuning = LinkTuning()
+    """What the link between the nodes asks for."""
     _files: dict[Callable[[JobLayout], PlannedFile], PlannedFile] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -110,6 +126,12 @@ class JobLayout:
     def options_as(self, kind: type[_Options]) -> _Options:
         """Return the options as the model that a framework has for them."""
         return self.options if isinstance(self.options, kind) else kind()
+
+    @property
+    def bucket_bytes(self) -> int | None:
+        """Gradients that are reduced at once: what the job says, else what the link asks for; else `None`."""
+        reduction = self.job.communication.all_reduce
+        return (reduction.buffer_size if reduction is not None else None) or self.tuning.bucket_bytes
 
     def slots_by_address(self) -> dict[str, int]:
         """Return the slots of each address, which comes once: launchers refuse a host that is listed twice."""

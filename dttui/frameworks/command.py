@@ -10,6 +10,7 @@ from dttui.frameworks.option_costs import Uncounted
 from dttui.frameworks.parts.config_file import config_file
 from dttui.frameworks.parts.environment import process_environment, rank_environment
 from dttui.frameworks.parts.nccl import torch_environment
+from dttui.frameworks.parts.warm_checks import check_not_in_any_program
 from dttui.frameworks.traits import GroupForming, ProcessGroup
 from dttui.i18n import _
 from dttui.spec.findings import Finding, error
@@ -27,6 +28,7 @@ class Command(Framework):
     needs_ports = False
     process_group = ProcessGroup(GroupForming.UNSEEN)
     only_starts = True
+    may_share_unequally = True
     option_costs: Mapping[str, str | Uncounted] = {}
     available = True
 
@@ -57,10 +59,7 @@ class Command(Framework):
             message = _("the framework command starts run.command, and the job gives {given}").format(given=given)
             hint = _("Write run.command, such as [python3, train.py], or choose the framework pytorch-ddp.")
             return [error("run-mismatch", given, message, hint)]
-        if job.run is not None and job.run.warm_start:
-            message = _("run.warm_start is for torchrun, and the framework command starts any program")
-            return [error("run-mismatch", "run.warm_start", message, _("Leave it out, or choose pytorch-ddp."))]
-        return []
+        return check_not_in_any_program(job.run)
 
     def check_layout(self, layout: JobLayout) -> list[Finding]:
         """Return nothing: what the command makes of its nodes is its own affair."""

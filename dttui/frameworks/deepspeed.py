@@ -14,7 +14,7 @@ from dttui.frameworks.parts.config_file import config_file as script_settings
 from dttui.frameworks.parts.deepspeed_config import CONFIG_FILE, check_config, config_file, options_of
 from dttui.frameworks.parts.deepspeed_options import DeepSpeedOptions
 from dttui.frameworks.parts.torchrun import check_run, torchrun
-from dttui.frameworks.traits import GroupForming, ProcessGroup, ScriptImports, SizeGuide, Spread
+from dttui.frameworks.traits import TOLD, GroupForming, ProcessGroup, ScriptImports, SettingReach, SizeGuide, Spread
 from dttui.i18n import N_, _
 from dttui.spec.findings import Finding, error
 from dttui.spec.models import Job
@@ -67,6 +67,13 @@ class DeepSpeed(Framework):
         "overlap_comm": Uncounted(OVERLAP),
         "tensor_parallel": Uncounted(N_("tensors are taken to be split as Megatron-LM splits them")),
         "config": Uncounted(N_("keys of DeepSpeed's own are not looked at")),
+    }
+    collective_reach: Mapping[str, SettingReach] = {
+        "buffer_size": TOLD,
+        **dict.fromkeys(("compression.fp16", "compression.bf16"), TOLD),
+        "compression": SettingReach(reason=N_("DeepSpeed compresses gradients to fp16 or bf16 alone")),
+        "overlap": TOLD,
+        "overlap.false": TOLD,
     }
     arguments_advice = N_("Or write framework_options.config_for: none, and nothing is added to its arguments.")
     available = True

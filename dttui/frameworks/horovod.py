@@ -19,7 +19,7 @@ from dttui.frameworks.parts.environment import process_environment, rank_environ
 from dttui.frameworks.parts.prefix import leads_elsewhere
 from dttui.frameworks.parts.run_checks import check_cold_run, check_places
 from dttui.frameworks.parts.torchrun import RANK, program
-from dttui.frameworks.traits import WHOLE_MODEL, GroupForming, ProcessGroup, ScriptImports, Spread
+from dttui.frameworks.traits import TOLD, WHOLE_MODEL, GroupForming, ProcessGroup, ScriptImports, SettingReach, Spread
 from dttui.i18n import N_, _
 from dttui.spec.findings import Finding, error, info, warning
 from dttui.spec.models import Job
@@ -34,6 +34,8 @@ _REQUESTS_A_PAIR = 2.5
 """How often the rendezvous is asked, for each rank and each other one; measured."""
 _REQUEST_S = 0.25e-3
 """What an answer takes it, one after the other; measured."""
+_USUAL_CYCLE_MS = 1.0
+"""Horovod's own (horovod/common/operations.cc)."""
 _LONG_S = 60.0
 """From when on it is told how long it takes."""
 
@@ -47,10 +49,14 @@ class HorovodOptions(Section):
     fusion_threshold: Annotated[int, Field(ge=0, le=1 << 40)] | None = None
     """Bytes of gradients that are reduced together, HOROVOD_FUSION_THRESHOLD; 0 for each by itself.
 
-    `communication.allreduce.buffer_size` says the same; 128 MiB where neither does.
+    `communication.allreduce.buffer_size` says the same; without either as large as the measured link asks for, else
+    128 MiB.
     """
     cycle_time_ms: Annotated[float, Field(gt=0, le=60_000)] | None = None
-    """How long gradients are gathered before some are reduced, HOROVOD_CYCLE_TIME; 1 by default."""
+    """How long gradients are gathered before some are reduced, HOROVOD_CYCLE_TIME; 1 by default.
+
+    Where the link was measured, at least what it takes all ranks to agree over it.
+    """
     timeline: Text | None = None
     """A file for rank 0 to write what it does to, for chrome://tracing; relative to the working directory."""
     timeline_mark_cycles: bool = False
@@ -80,6 +86,7 @@ class Horovod(Framework):
         why_several=N_("Something has changed the HOROVOD_ variables by which ranks find each other."),
     )
     timeout_call = None
+    may_share_unequally = True
     when_split = WHOLE_MODEL
     spreads: Mapping[Spread, int] = {Spread.REPLICAS: 3}
     option_costs: Mapping[str, str | Uncounted] = {
@@ -89,6 +96,17 @@ class Horovod(Framework):
         "timeline_mark_cycles": _TRACED,
         "autotune": Uncounted(OVERLAP),
         "autotune_log": _TRACED,
+    }
+    collective_reach: Mapping[str, SettingReach] = {
+        "buffer_size": TOLD,
+        "compression.fp16": SettingReach("hvd.DistributedOptimizer(compression=hvd.Compression.fp16)"),
+        "compression": SettingReach(reason=N_("Horovod compresses gradients to fp16 alone")),
+        "overlap": SettingReach(
+            reason=N_("Horovod reduces while the backward pass goes on, and has no switch for that")
+        ),
+        "overlap.false": SettingReach(
+            reason=N_("Horovod reduces while the backward pass goes on, and has no switch for that")
+        ),
     }
     available = True
 
@@ -246,11 +264,17 @@ def _nodes_having(slots: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
 
 def _settings(layout: JobLayout) -> dict[str, str]:
     options = layout.options_as(HorovodOptions)
-    bucket = layout.job.communication.all_reduce
-    threshold = options.fusion_threshold if options.fusion_threshold is not None else bucket and bucket.buffer_size
+    threshold, cycle_ms = options.fusion_threshold, options.cycle_time_ms
+    asked, tunes = layout.job.communication.all_reduce, options.autotune or "HOROVOD_AUTOTUNE" in layout.run.env
+    if threshold is None:
+        by_link = None if tunes else layout.tuning.bucket_bytes
+        threshold = (asked.buffer_size if asked is not None else None) or by_link
+    agreement_ms = 1e3 * layout.tuning.agreement_s
+    if cycle_ms is None and not tunes and agreement_ms > _USUAL_CYCLE_MS:
+        cycle_ms = round(agreement_ms, 1)  # A shorter one would end before all ranks agree what is ready.
     told = {
         "HOROVOD_FUSION_THRESHOLD": threshold,
-        "HOROVOD_CYCLE_TIME": options.cycle_time_ms,
+        "HOROVOD_CYCLE_TIME": cycle_ms,
         "HOROVOD_TIMELINE": options.timeline,
         "HOROVOD_TIMELINE_MARK_CYCLES": 1 if options.timeline_mark_cycles else None,
         "HOROVOD_AUTOTUNE": 1 if options.autotune else None,

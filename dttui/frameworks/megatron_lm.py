@@ -12,11 +12,12 @@ from pydantic import Field, field_validator
 from dttui.frameworks.base import Framework, JobLayout, NodeLayout, Rank
 from dttui.frameworks.bundle import PlannedFile, PlannedProcess
 from dttui.frameworks.option_costs import CHECKPOINTS, COUNTED, Uncounted
+from dttui.frameworks.parts.collective_settings import in_vain
 from dttui.frameworks.parts.config_file import config_file
 from dttui.frameworks.parts.megatron_arguments import SWITCHES, WITH_VALUE
 from dttui.frameworks.parts.megatron_rules import Shape, check_shape
 from dttui.frameworks.parts.torchrun import check_run, torchrun
-from dttui.frameworks.traits import GroupForming, ProcessGroup, ScriptImports, SizeGuide, Spread
+from dttui.frameworks.traits import TOLD, GroupForming, ProcessGroup, ScriptImports, SettingReach, SizeGuide, Spread
 from dttui.i18n import N_, _
 from dttui.spec.findings import Finding, error, info, warning
 from dttui.spec.models import Job, Model, PipelineParallel
@@ -54,6 +55,7 @@ _OWN = {
 """Arguments that come from a key of the job, and from nowhere else: what is checked must be what runs."""
 _OTHER_SIZES = {"use-checkpoint-args", "yaml-cfg", "hybrid-layer-pattern", "encoder-num-layers"}
 """Arguments by which Megatron learns the model's sizes from elsewhere."""
+_OVERLAPS = "overlap-grad-reduce"
 _FSDP = {"use-torch-fsdp2", "use-megatron-fsdp", "use-custom-fsdp"}
 _USUAL_TIMEOUT_MINUTES = 10
 """Megatron's own."""
@@ -121,6 +123,15 @@ class MegatronLm(Framework):
         "expert_parallel_size": Uncounted(N_("all experts are taken to be on every rank, and each to work")),
         "save_interval": Uncounted(CHECKPOINTS),
         "arguments": Uncounted(N_("arguments of Megatron-LM's own are not looked at")),
+    }
+    collective_reach: Mapping[str, SettingReach] = {
+        "buffer_size": TOLD,
+        "compression.bf16": TOLD,
+        "compression": SettingReach(reason=N_("Megatron-LM compresses gradients to bf16 alone")),
+        "overlap": TOLD,
+        "overlap.false": SettingReach(
+            reason=N_("Megatron-LM reduces after the backward pass unless it is told otherwise")
+        ),
     }
     findings_of_imports: Mapping[str, str] = {_TRAINING_LOOP_FINDING: "megatron.training"}
     available = True
@@ -190,7 +201,7 @@ class MegatronLm(Framework):
 
     def check_layout(self, layout: JobLayout) -> list[Finding]:
         """Return what the chosen nodes cannot be divided into, with numbers that work."""
-        findings = check_shape(_shape(layout))
+        findings = [*check_shape(_shape(layout)), *_check_reduction(layout)]
         if layout.backend == "mpi":
             message = _("Megatron-LM talks by nccl or gloo, not mpi")
             findings.append(error("backend", "communication.protocol", message, _("Write protocol: NCCL.")))
@@ -269,7 +280,7 @@ def _shape(layout: JobLayout) -> Shape:
         slots=tuple(node.slots for node in layout.nodes),
         tensor=tensor,
         pipeline=strategy.pipeline_degree or 1,
-        pipeline_key=format_path(("strategy", *next(iter(strategy.pipeline_spellings), ("pipeline_parallel_size",)))),
+        pipeline_key=format_path(strategy.pipeline_path),
         context=options.context_parallel_size,
         expert=options.expert_parallel_size,
         expert_tensor=experts if type(experts) is int and experts > 0 else tensor,
@@ -285,7 +296,7 @@ def _shape(layout: JobLayout) -> Shape:
 
 def _arguments(layout: JobLayout) -> tuple[str, ...]:
     """Return what follows the script's own arguments; what a person says in the options or there is not said again."""
-    ours = {**_degrees(layout), **_of_model(layout), **_of_run(layout)}
+    ours = {**_degrees(layout), **_of_model(layout), **_of_run(layout), **_of_reduction(layout)}
     extra = _extra(layout.options_as(MegatronOptions))
     twice = {_name_of(token) for token in layout.run.args} - extra.keys()
     arguments: list[str] = []
@@ -350,6 +361,46 @@ def _of_run(layout: JobLayout) -> dict[str, Any]:
         "distributed-timeout-minutes": minutes,
         "distributed-timeout-seconds-after-init": None if limit_s is None else math.ceil(limit_s),
     }
+
+
+def _of_reduction(layout: JobLayout) -> dict[str, Any]:
+    """Return how gradients are reduced (megatron/core/distributed): it has buckets only where it overlaps."""
+    talk = layout.job.communication
+    named = _named(layout)
+    overlaps = (talk.overlap or _OVERLAPS in named) and "ddp-num-buckets" not in named
+    halves = talk.compression == "bf16" and _keeps_bf16(layout)
+    # The job counts bytes, and Megatron elements: it sums in fp32 what it computes in bf16.
+    width = 2 if halves or (layout.job.model or Model()).precision == "fp16" else 4
+    elements = max(layout.bucket_bytes // width, 1) if layout.bucket_bytes is not None and overlaps else None
+    return {_OVERLAPS: talk.overlap, "ddp-bucket-size": elements, "grad-reduce-in-bf16": halves}
+
+
+def _named(layout: JobLayout) -> set[str]:
+    """Return the names of the arguments that the person gives, wherever they do."""
+    given = [token[2:].partition("=")[0] for token in layout.run.args if token.startswith("--")]
+    return {*_extra(layout.options_as(MegatronOptions)), *given}
+
+
+def _keeps_bf16(layout: JobLayout) -> bool:
+    return (layout.job.model or Model()).precision in ("bf16", "fp8")
+
+
+def _check_reduction(layout: JobLayout) -> list[Finding]:
+    """Return what the job says of its gradients that Megatron cannot do as things are."""
+    talk, found = layout.job.communication, []
+    overlaps = _OVERLAPS in _named(layout)
+    if talk.overlap is False and _OVERLAPS in _extra(layout.options_as(MegatronOptions)):
+        path = ("framework_options", "arguments", _OVERLAPS.replace("-", "_"))
+        message = _("this is not what {other} says; give it once").format(other="communication.overlap")
+        found.append(error("framework-option", format_path(path), message, path=path))
+    if talk.all_reduce is not None and talk.all_reduce.buffer_size is not None and not (talk.overlap or overlaps):
+        message = _("Megatron-LM has buckets only where it overlaps: write communication.overlap: true")
+        found.append(in_vain(f"{talk.all_reduce_place}.buffer_size", message))
+    if talk.compression == "bf16" and not _keeps_bf16(layout):
+        found.append(
+            in_vain("compression", _("Megatron-LM sends gradients as bf16 only where model.precision is bf16"))
+        )
+    return found
 
 
 def _arguments_file(layout: JobLayout) -> PlannedFile:

@@ -12,8 +12,16 @@ from dttui.frameworks.parts.batches import check_shares
 from dttui.frameworks.parts.config_file import config_file
 from dttui.frameworks.parts.elastic import ElasticOptions, check_elastic, elastic_of
 from dttui.frameworks.parts.torchrun import check_run, torchrun
-from dttui.frameworks.traits import WHOLE_MODEL, GroupForming, ProcessGroup, SizeGuide, Spread
-from dttui.i18n import _
+from dttui.frameworks.traits import (
+    BY_THE_SCRIPT,
+    WHOLE_MODEL,
+    GroupForming,
+    ProcessGroup,
+    SettingReach,
+    SizeGuide,
+    Spread,
+)
+from dttui.i18n import N_, _
 from dttui.spec.findings import Finding
 from dttui.spec.models import Job
 from dttui.spec.section import Section
@@ -35,8 +43,17 @@ class PytorchDdp(Framework):
     process_group = ProcessGroup(GroupForming.EXPECTED)
     when_split = WHOLE_MODEL
     only_starts = True
+    may_share_unequally = True
     spreads: Mapping[Spread, int] = {Spread.REPLICAS: 0}
     option_costs: Mapping[str, str | Uncounted] = {"elastic": ALL_PRESENT}
+    collective_reach: Mapping[str, SettingReach] = {
+        "buffer_size": BY_THE_SCRIPT,
+        "compression": BY_THE_SCRIPT,
+        "overlap": SettingReach(
+            reason=N_("DistributedDataParallel reduces buckets while the backward pass goes on by itself")
+        ),
+        "overlap.false": BY_THE_SCRIPT,
+    }
     template = "gpt"
     available = True
 

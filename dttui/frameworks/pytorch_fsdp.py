@@ -12,13 +12,14 @@ from dttui.frameworks.base import Framework, JobLayout, NodeLayout, Rank
 from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
 from dttui.frameworks.option_costs import ALL_PRESENT, NEUTRAL, OFFLOADED, Uncounted
 from dttui.frameworks.parts.batches import check_shares
+from dttui.frameworks.parts.collective_settings import in_vain
 from dttui.frameworks.parts.config_file import config_file
 from dttui.frameworks.parts.elastic import ElasticOptions, check_elastic, elastic_of
 from dttui.frameworks.parts.environment import process_environment
 from dttui.frameworks.parts.nccl import torch_environment
 from dttui.frameworks.parts.run_checks import check_cold_run
 from dttui.frameworks.parts.torchrun import RANK, check_run, program, torchrun
-from dttui.frameworks.traits import GroupForming, ProcessGroup, ScriptImports, SizeGuide, Spread
+from dttui.frameworks.traits import TOLD, GroupForming, ProcessGroup, ScriptImports, SettingReach, SizeGuide, Spread
 from dttui.i18n import N_, _
 from dttui.spec.findings import Finding, error, warning
 from dttui.spec.models import Job
@@ -32,6 +33,7 @@ ACCELERATE_FILE = "accelerate_config.yaml"
 """The same in the form of accelerate."""
 _DTYPES = {"fp32": None, "tf32": None, "fp16": "float16", "bf16": "bfloat16", "fp8": "bfloat16"}
 """In what parameters are gathered, by the model's precision; `None` for as they are."""
+_REDUCED = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _ACCELERATE_PRECISIONS = {"fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}
 
 
@@ -64,7 +66,8 @@ _SHARDS = Uncounted(N_("shards are taken to be shared out among all ranks, and t
 def _widens(job: Job, reduced: object) -> bool:
     """Whether gradients kept in half precision travel in fp32, as FSDP sends them where nobody says otherwise."""
     precision = job.model.precision if job.model is not None else None
-    return reduced == "fp32" and precision not in ("fp32", "tf32")
+    is_fp32 = reduced == "fp32" and job.communication.compression not in ("fp16", "bf16")
+    return is_fp32 and precision not in ("fp32", "tf32")
 
 
 class PytorchFsdp(Framework):
@@ -82,6 +85,7 @@ class PytorchFsdp(Framework):
         "the mesh that dttui writes for {framework} shards among all ranks, and the job splits tensors or"
         " stages: that is left to the script"
     )
+    may_share_unequally = True
     usual_zero_stage = 3
     spreads: Mapping[Spread, int] = {Spread.ZERO_2: 1, Spread.ZERO_3: 0}
     option_costs: Mapping[str, str | Uncounted] = {
@@ -95,6 +99,15 @@ class PytorchFsdp(Framework):
         "reduce_dtype": Uncounted(N_("gradients are taken to travel as they are kept"), matters_unsaid=_widens),
         "cpu_offload": Uncounted(OFFLOADED),
         "state_dict": Uncounted(N_("each rank is taken to write its own part of a checkpoint")),
+    }
+    collective_reach: Mapping[str, SettingReach] = {
+        "buffer_size": SettingReach(
+            reason=N_("fully_shard gathers and reduces the units that framework_options.wrap makes")
+        ),
+        **dict.fromkeys(("compression.fp16", "compression.bf16"), TOLD),
+        "compression": SettingReach(reason=N_("fully_shard compresses gradients to fp16 or bf16 alone")),
+        "overlap": SettingReach(reason=N_("fully_shard talks while it computes, and has no switch for that")),
+        "overlap.false": SettingReach(reason=N_("fully_shard talks while it computes, and has no switch for that")),
     }
     available = True
 
@@ -148,7 +161,7 @@ class PytorchFsdp(Framework):
     def check_layout(self, layout: JobLayout) -> list[Finding]:
         """Return what accelerate is not told, and an error where the nodes cannot be shared out as the options ask."""
         options = _options(layout)
-        found = [*_check_accelerate(layout), *check_elastic(layout)]
+        found = [*_check_accelerate(layout), *_check_compression(layout), *check_elastic(layout)]
         found += check_shares(layout.job.strategy, layout.world_size)
         if len({node.slots for node in layout.nodes}) == 1:
             return found
@@ -212,6 +225,27 @@ def _check_accelerate(layout: JobLayout) -> list[Finding]:
     return found
 
 
+def _check_compression(layout: JobLayout) -> list[Finding]:
+    """Return what becomes of the type in which the job has gradients sent, where it is not `reduce_dtype`."""
+    options, asked = _options(layout), layout.job.communication.compression
+    if asked not in _REDUCED:
+        return []
+    if "reduce_dtype" in options.model_fields_set and options.reduce_dtype != asked:
+        path = ("framework_options", "reduce_dtype")
+        message = _("this is not what {other} says; give it once").format(other="communication.compression")
+        return [error("framework-option", "framework_options.reduce_dtype", message, path=path)]
+    if options.launcher == "accelerate":
+        return [in_vain("compression", _("accelerate sums gradients as it computes, by model.precision"))]
+    return []
+
+
+def _reduce_dtype(layout: JobLayout) -> str:
+    """Return in what gradients are summed: as the options say, else as the job has them sent."""
+    options, asked = _options(layout), layout.job.communication.compression
+    is_open = "reduce_dtype" not in options.model_fields_set
+    return _REDUCED[asked if is_open and asked in _REDUCED else options.reduce_dtype]
+
+
 def _options(layout: JobLayout) -> FsdpOptions:
     return layout.options_as(FsdpOptions)
 
@@ -238,7 +272,7 @@ def _settings_file(layout: JobLayout) -> PlannedFile:
         "mesh_dim_names": ["replicate", "shard"] if in_node else ["shard"],
         "mp_policy": {
             "param_dtype": _DTYPES[model.precision] if model is not None and model.precision is not None else None,
-            "reduce_dtype": {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}[options.reduce_dtype],
+            "reduce_dtype": _reduce_dtype(layout),
         },
         "cpu_offload": options.cpu_offload,
         "activation_checkpointing": layout.job.strategy.recomputation not in (None, "none"),

@@ -12,8 +12,8 @@ from dttui.frameworks.parts.config_file import config_file
 from dttui.frameworks.parts.environment import process_environment, rank_environment, variable_files
 from dttui.frameworks.parts.run_checks import check_cold_run, check_places
 from dttui.frameworks.parts.torchrun import RANK, program
-from dttui.frameworks.traits import WHOLE_MODEL, GroupForming, ProcessGroup, ScriptImports, Spread
-from dttui.i18n import _, ngettext
+from dttui.frameworks.traits import WHOLE_MODEL, GroupForming, ProcessGroup, ScriptImports, SettingReach, Spread
+from dttui.i18n import N_, _, ngettext
 from dttui.spec.findings import Finding, error, info, warning
 from dttui.spec.models import Job
 from dttui.spec.section import Section
@@ -46,6 +46,12 @@ class TensorFlow(Framework):
     when_split = WHOLE_MODEL
     spreads: Mapping[Spread, int] = {Spread.REPLICAS: 4}
     option_costs: Mapping[str, str | Uncounted] = {}
+    collective_reach: Mapping[str, SettingReach] = {
+        "buffer_size": SettingReach("CommunicationOptions(bytes_per_pack=…)"),
+        "compression": SettingReach(reason=N_("TensorFlow sends gradients in the type that they have")),
+        "overlap": SettingReach(reason=N_("TensorFlow chooses when to send gradients itself")),
+        "overlap.false": SettingReach(reason=N_("TensorFlow chooses when to send gradients itself")),
+    }
     available = True
 
     @property

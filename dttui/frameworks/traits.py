@@ -25,6 +25,9 @@ class ScriptImports:
     """What follows where none is imported, as the end of a sentence."""
 
 
+TORCH_INIT = "init_process_group"
+
+
 class GroupForming(Enum):
     """Whether the ranks of a job form one process group, and dttui sees it."""
 
@@ -41,7 +44,7 @@ class ProcessGroup:
     """How ranks come together."""
 
     forming: GroupForming = GroupForming.POSSIBLE
-    call: str = "init_process_group"
+    call: str = TORCH_INIT
     """The call in which a rank waits for the others."""
     seen_at_once: int | None = None
     """Ranks up to which one look at their connections is enough; `None` for any number."""
@@ -49,6 +52,11 @@ class ProcessGroup:
     """Why ranks may have formed none, as a message to translate; `None` for the reasons that torch's may have."""
     why_several: str | None = None
     """Why they may have formed several, likewise."""
+
+    @property
+    def is_torchs(self) -> bool:
+        """Whether they do by torch's own call, in processes that can be asked when they called its collectives."""
+        return self.call == TORCH_INIT and self.forming is not GroupForming.UNSEEN
 
 
 class Spread(Enum):
@@ -70,6 +78,24 @@ class SizeGuide:
     """Parameters; of several frameworks the one with the least bound counts."""
     reason: str
     """In a line."""
+
+
+@dataclass(frozen=True)
+class SettingReach:
+    """What comes of something that the job says of its collectives; by itself: the framework is told it."""
+
+    call: str = ""
+    """The call by which a script passes it on from the file of DTTUI_CONFIG."""
+    reason: str = ""
+    """Why nothing comes of it, as a message to translate."""
+
+
+TOLD = SettingReach()
+"""The framework is told it."""
+BY_THE_SCRIPT = SettingReach("dttui_collectives.data_parallel(model)")
+"""The script wraps its model by it, in the place of `DistributedDataParallel`."""
+COMPRESSIONS = ("fp16", "bf16", "topk", "powersgd")
+"""What `communication.compression` can be besides none."""
 
 
 class Traits(Protocol):
@@ -95,6 +121,14 @@ class Traits(Protocol):
         `None` where the framework is told it, or has none.
         """
         return TORCH_CALL
+
+    @property
+    def collective_reach(self) -> Mapping[str, SettingReach]:
+        """What comes of `buffer_size`, of `compression` and each kind, and of `overlap` and `overlap.false`.
+
+        What is not named here is left to the script.
+        """
+        return {}
 
     @property
     def process_group(self) -> ProcessGroup:
@@ -124,6 +158,11 @@ class Traits(Protocol):
     @property
     def only_starts(self) -> bool:
         """Whether it starts ranks and leaves to the script what the strategy says."""
+        return False
+
+    @property
+    def may_share_unequally(self) -> bool:
+        """Whether ranks may have unequal shares of a step's samples, where the script does its part."""
         return False
 
     @property

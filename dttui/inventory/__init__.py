@@ -6,6 +6,7 @@ from dttui.lazy import first_use
 
 if TYPE_CHECKING:
     from dttui.inventory.demo import demo_inventory as demo_inventory
+    from dttui.inventory.emptiness import is_without_environments as is_without_environments
     from dttui.inventory.json_schema import inventory_schema as inventory_schema
     from dttui.inventory.models import Dataset as Dataset
     from dttui.inventory.models import Environment as Environment

@@ -14,8 +14,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from dttui.i18n import _
 from dttui.sanitize import shortened
 from dttui.spec.problems import PathKey, PlacedValueError, shown
+from dttui.spec.quantities import Bytes
 from dttui.spec.text import HOST_NAME, USER_NAME, Label, Text, describe_pattern
-from dttui.spec.units import Bytes
 
 MAX_GPUS = 1024
 """Most that one environment can be declared with."""

@@ -15,6 +15,7 @@ from dttui.inventory.ranges import MAX_HOSTS, RangeError, expand_slurm
 from dttui.locations import SLURM
 from dttui.spec.problems import DocumentError, Problem, printable, shown
 from dttui.spec.text import HOST_NAME
+from dttui.variables import for_a_process
 
 ASK_TIMEOUT_S = 10.0
 """Longest that Slurm's command may take."""
@@ -72,6 +73,7 @@ def _ask_slurm(text: str) -> list[str]:
             timeout=ASK_TIMEOUT_S,
             check=True,
             stdin=subprocess.DEVNULL,
+            env=for_a_process(),
         )
     except (OSError, ValueError, subprocess.SubprocessError):
         return []

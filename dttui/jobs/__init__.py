@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from dttui.jobs.board import Board as Board
     from dttui.jobs.board import Changed as Changed
     from dttui.jobs.board import check_ignored as check_ignored
+    from dttui.jobs.check_rows import board_widths as board_widths
+    from dttui.jobs.check_rows import routes as routes
+    from dttui.jobs.check_rows import shown_names as shown_names
+    from dttui.jobs.check_rows import told_findings as told_findings
     from dttui.jobs.checks import Cell as Cell
     from dttui.jobs.checks import Check as Check
     from dttui.jobs.checks import CheckStatus as CheckStatus
@@ -24,18 +28,21 @@ if TYPE_CHECKING:
     from dttui.jobs.directory import HEARTBEAT_S as HEARTBEAT_S
     from dttui.jobs.directory import LAUNCHER as LAUNCHER
     from dttui.jobs.directory import JobDirectory as JobDirectory
-    from dttui.jobs.directory import JobSummary as JobSummary
     from dttui.jobs.directory import create as create
-    from dttui.jobs.directory import find as find
-    from dttui.jobs.directory import find_open as find_open
-    from dttui.jobs.directory import list_jobs as list_jobs
     from dttui.jobs.directory import slug as slug
-    from dttui.jobs.directory import summarize as summarize
+    from dttui.jobs.event_log import hint_of as hint_of
+    from dttui.jobs.event_log import message_of as message_of
     from dttui.jobs.event_log import read_events as read_events
+    from dttui.jobs.event_text import EventWords as EventWords
+    from dttui.jobs.event_text import event_words as event_words
     from dttui.jobs.figures import Figure as Figure
     from dttui.jobs.figures import figure_names as figure_names
-    from dttui.jobs.following import JobFollower as JobFollower
     from dttui.jobs.following import metric_event as metric_event
+    from dttui.jobs.listing import JobSummary as JobSummary
+    from dttui.jobs.listing import find as find
+    from dttui.jobs.listing import find_open as find_open
+    from dttui.jobs.listing import list_jobs as list_jobs
+    from dttui.jobs.listing import summarize as summarize
     from dttui.jobs.log_following import LogFollower as LogFollower
     from dttui.jobs.log_following import LogLines as LogLines
     from dttui.jobs.log_following import left_out_text as left_out_text

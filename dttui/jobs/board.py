@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from dttui.errors import HostError, PreflightError, UsageError
 from dttui.i18n import _, ngettext
 from dttui.jobs.checks import Cell, Check, CheckStatus
-from dttui.planning.merged_findings import folded
+from dttui.planning.merged_findings import merged
 from dttui.planning.models import Plan
 from dttui.spec.findings import Finding, Severity, errors_first
 
@@ -55,9 +55,6 @@ def forbidding(finding: Finding) -> Finding:
     if finding.code != "command-missing":
         return finding
     return finding.model_copy(update={"severity": Severity.ERROR})
-
-
-_BADNESS = tuple(CheckStatus)
 
 
 @dataclass(frozen=True)
@@ -129,7 +126,7 @@ class Board:
             statuses = [judgement.status, *(_STATUS_OF[finding.severity] for finding in found)]
             before = self.rows[name][check]
             took = seconds if before.status is CheckStatus.PENDING else before.seconds
-            cell = Cell(max(statuses, key=_BADNESS.index), judgement.text, took)
+            cell = Cell(max(statuses, key=lambda status: status.badness), judgement.text, took)
             if cell != before:
                 changed[check] = self.rows[name][check] = cell
         if changed and self.on_change is not None:
@@ -156,7 +153,7 @@ class Board:
             if name in self.unreachable:
                 raise self.unreachable[name]
         if self.errors:
-            first, *others = folded(self.errors)
+            first, *others = merged(self.errors)
             more = ngettext(" (and {count} more error)", " (and {count} more errors)", len(others)) if others else ""
             raise PreflightError(first.message + more.format(count=len(others)), first.hint)
 

@@ -26,7 +26,7 @@ class Check(str, Enum):
 
 
 class CheckStatus(str, Enum):
-    """What a check came to."""
+    """What a check came to; each is worse than those before it."""
 
     PENDING = "pending"
     NONE = "none"
@@ -35,6 +35,11 @@ class CheckStatus(str, Enum):
     WARNING = "warning"
     UNKNOWN = "unknown"
     ERROR = "error"
+
+    @property
+    def badness(self) -> int:
+        """Its place among them."""
+        return list(CheckStatus).index(self)
 
 
 @dataclass(frozen=True)

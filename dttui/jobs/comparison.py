@@ -53,7 +53,7 @@ class ComparedJob:
     @property
     def step_time_s(self) -> float | None:
         """Seconds of a step, the usual one."""
-        return self.course.pace.step_time_s
+        return self.course.speed.step_time_s
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dtagent.protocol.events import Metric
 from dttui.jobs.figures import SAMPLES, TOKENS
 from dttui.jobs.following import GrowingFile
 from dttui.jobs.metrics import MAX_LINE_BYTES, parse_report
-from dttui.jobs.pace import TrainingPace
+from dttui.jobs.training_speed import TrainingSpeed
 
 MOST_STEPS = 1 << 16
 """That are kept; of more, those that a hash of their number chooses, so that two jobs keep the same."""
@@ -38,7 +38,7 @@ class Course:
     """Takes reports in their order, attempt after attempt; of a step that was made again the last one counts."""
 
     def __init__(self) -> None:
-        self.pace = TrainingPace()
+        self.speed = TrainingSpeed()
         self.steps: dict[int, Step] = {}
         self._rank: int | None = None
         self._attempt = 0
@@ -63,8 +63,8 @@ class Course:
             self.steps.clear()
         if attempt != self._attempt:
             self._attempt = attempt
-            self.pace.interrupt()
-        span = self.pace.take(metric)
+            self.speed.interrupt()
+        span = self.speed.take(metric)
         if metric.step is None or not self._is_kept(metric.step):
             return
         is_more = self._current == (attempt, metric.step)

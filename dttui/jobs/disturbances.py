@@ -15,7 +15,9 @@ from dttui.words import listed
 MOST_NAMES = 4
 APART = "process-group"
 """Code of a finding on ranks that do not train together; one that only informs takes it back."""
-KINDS = (EventKind.NODE_STATE, EventKind.FINDING)
+HANG = "hang"
+"""Cause of an attempt that was ended since it hung."""
+KINDS = (EventKind.NODE_STATE, EventKind.FINDING, EventKind.HANG, EventKind.HEALTH, EventKind.STRAGGLER)
 """Events that matter here."""
 
 
@@ -29,8 +31,13 @@ def trouble_of(state: JobState, events: Iterable[Event], now: float) -> str:
     """
     heard_at: dict[str, float] = {}
     gone: dict[str, None] = {}
-    trouble = apart = ""
+    unhealthy: dict[str, str] = {}
+    trouble = apart = hang = straggler = ""
+    attempt = 0
     for event in events:
+        if event.attempt is not None and event.attempt > attempt:
+            attempt, hang, straggler = event.attempt, "", ""
+            unhealthy.clear()
         if event.kind is EventKind.NODE_STATE and event.node is not None:
             said = event.data.get("state")
             heard_at.pop(event.node, None)
@@ -42,11 +49,36 @@ def trouble_of(state: JobState, events: Iterable[Event], now: float) -> str:
         elif event.kind is EventKind.FINDING and event.data.get("code") in STANDING:
             trouble = event.message if event.data.get("severity") == Severity.WARNING else ""
         elif event.kind is EventKind.FINDING and event.data.get("code") == APART:
-            apart = "" if event.data.get("severity") == Severity.INFO.value else event.message
+            apart = _unless_taken_back(event)
+        elif event.kind is EventKind.HANG:
+            hang = _unless_taken_back(event)
+        elif event.kind is EventKind.STRAGGLER:
+            straggler = _unless_taken_back(event)
+        elif event.kind is EventKind.HEALTH and event.node is not None:
+            unhealthy.pop(event.node, None)
+            unhealthy[event.node] = _unless_taken_back(event)
     if state is JobState.RESTARTING:
         return trouble  # What was said of hosts is of the attempt before.
     silences = {name: elapsed_s(moment, now) for name, moment in heard_at.items()}
-    return disturbance(tuple(gone), silences, trouble) or (apart if state is JobState.RUNNING else "")
+    told = disturbance(tuple(gone), silences, trouble)
+    running = hang or unhealthy_text([*filter(None, unhealthy.values())]) or apart or straggler
+    return told or (running if state is JobState.RUNNING else "")
+
+
+def _unless_taken_back(event: Event) -> str:
+    """Return what an event says is wrong; empty where it says that it is so no more."""
+    return "" if event.data.get("severity") == Severity.INFO.value else event.message
+
+
+def unhealthy_text(said: Sequence[str]) -> str:
+    """Return in a line which hosts are unhealthy; empty where none is.
+
+    Args:
+        said: what was said of each.
+    """
+    if len(said) < 2:
+        return said[0] if said else ""
+    return _("{message}; {count} hosts are unhealthy").format(message=said[0], count=len(said))
 
 
 def disturbance(gone: Sequence[str], silences: Mapping[str, float], trouble: str) -> str:

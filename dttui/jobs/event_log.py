@@ -25,6 +25,8 @@ NO_ROOM = "no-room-here"
 """Code of a finding on the login node's disk: as a warning, that it takes nothing; else, that it does so again."""
 SECRETS_AWAITED = "secrets-awaited"
 """Code of a finding on values that an attempt waits for: as a warning, that it does; else, that they are known."""
+QUEUED = "queued"
+"""In the data of a job's state where it waits for its hosts: since when its person asked, how many come before."""
 STANDING = frozenset({NO_ROOM, SECRETS_AWAITED})
 """Codes of findings that say why a job stands still until another one takes them back."""
 BLOCK_BYTES = 64 * 1024
@@ -141,6 +143,12 @@ class EventLog:
         self.add(EventKind.FINDING, message, data=data)
 
 
+def message_of(event: Event) -> str:
+    """Return what an event says, so that it can be told in another language where it is known what it was made of."""
+    recipe = {name: value for name, value in (event.told or {}).items() if name != "data"}
+    return Message.of(event.message, recipe) if "id" in recipe else event.message
+
+
 def read_events(path: Path, *kinds: EventKind) -> Iterator[Event]:
     """Yield the events of a file, where there is one, all or those of some kinds; a torn line is left out."""
     marks = [_mark(kind) for kind in kinds] or [b""]
@@ -158,6 +166,17 @@ def newest_event(path: Path, kind: EventKind | None = None) -> Event | None:
         if mark in line and (event := parse_event(line)) is not None and kind in (None, event.kind):
             return event
     return None
+
+
+def hint_of(event: Event) -> str:
+    """Return the hint of a finding likewise; empty where it has none."""
+    hint, found = event.data.get("hint"), (event.told or {}).get("data")
+    if not isinstance(hint, str):
+        return ""
+    for place in found if hint and isinstance(found, list) else ():
+        if isinstance(place, list) and place[:1] == [["hint"]] and isinstance(place[-1], dict):
+            return Message.of(hint, place[-1])
+    return hint
 
 
 def _mark(kind: EventKind) -> bytes:

@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -213,21 +213,24 @@ class JobFollower:
         self._taken: dict[int, float] = {}
         """Number → time of what was told and not read in the file yet."""
 
-    def catch_up(self) -> list[Event]:
-        """Read all that is there by now, and what the controller could not write down; return what was new."""
-        return self._context.copy().run(self._catch_up)
+    def catch_up(self, *, with_reports: bool = False) -> list[Event]:
+        """Read all that is there by now, and what the controller could not write down; return what was new.
 
-    def _catch_up(self) -> list[Event]:
-        new = self._read_all()
+        Of metrics only `with_reports`: the view has of them what is shown, and a job may have a million.
+        """
+        return self._context.copy().run(self._catch_up, with_reports)
+
+    def _catch_up(self, with_reports: bool) -> list[Event]:
+        new = self._read_all(with_reports)
         if not self.is_over:
             self._ahead += self._unwritten.read(ANSWER_S)
-            new += self._read_all()
+            new += self._read_all(with_reports)
         return new
 
-    def _read_all(self) -> list[Event]:
+    def _read_all(self, with_reports: bool) -> list[Event]:
         new: list[Event] = []
         while found := self.poll():
-            new += found
+            new += found if with_reports else without_reports(found)
         return new
 
     def poll(self) -> list[Event]:
@@ -312,6 +315,11 @@ class JobFollower:
         attempt, metric = found
         self.view.add_metric(metric, attempt)
         return [metric_event(metric, self.view.attempt)]
+
+
+def without_reports(events: Iterable[Event]) -> list[Event]:
+    """Return the events that are not metrics."""
+    return [event for event in events if event.kind is not EventKind.METRIC]
 
 
 def metric_event(metric: Metric, attempt: int) -> Event:

@@ -35,6 +35,12 @@ class LaunchFile(BaseModel):
     """In which the controller speaks."""
     ignored: tuple[str, ...] = ()
     """Codes of errors that the preflight is to ignore."""
+    asked_at: float | None = None
+    """Unix time of the submission; whoever waits for GPUs since before that gets them first."""
+    is_queued: bool = False
+    """Whether the job waits until its hosts have room."""
+    for_s: float | None = None
+    """For how long the person means to need the hosts, from the first attempt on; others are told."""
     earlier: tuple[str, ...] = ()
     """Job of each attempt before the first one of this job, which goes on from what those have written."""
 

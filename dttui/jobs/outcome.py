@@ -8,14 +8,15 @@ from enum import Enum
 from dtagent.protocol.events import JobState
 from pydantic import BaseModel, ConfigDict, Field
 
-from dttui.errors import ExitCode
+from dttui.errors import DttuiError, HostError, LaunchError, PreflightError, UsageError
 from dttui.i18n import msg
 from dttui.jobs.figures import Figure
+from dttui.spec.failure_causes import HOST_UNREACHABLE, INTERNAL, INVALID, LAUNCH, PREFLIGHT, UNREADABLE
 from dttui.spec.findings import Text
 
-UNREACHABLE, UNFIT = "unreachable", "unfit"
-"""Why nothing was started on a node: out of reach, or it did not pass a check."""
-REFUSALS = (UNREACHABLE, UNFIT)
+UNREACHABLE, UNFIT, TAKEN = "unreachable", "unfit", "taken"
+"""Why nothing was started on a node: out of reach, it did not pass a check, or only its GPUs are in use."""
+REFUSALS = (UNREACHABLE, UNFIT, TAKEN)
 
 
 class Stage(str, Enum):
@@ -68,6 +69,8 @@ class NodeOutcome(_Value):
     """Rank → how it ended, of those that have."""
     keeps_logs: bool = False
     """Whether the rest of its logs is still on the host."""
+    checkpoint_bytes: int | None = None
+    """What its newest complete checkpoint took; `None` where none was seen."""
     heard_at: float | None = None
     """Unix time, the login node's clock: the last word of a node of which nobody knows what runs there."""
 
@@ -108,8 +111,6 @@ class AttemptOutcome(_Value):
     state: JobState
     """SUCCEEDED, FAILED or CANCELLED."""
     stage: Stage = Stage.RUN
-    exit_code: int
-    """What `--apply` exits with where this is the end of the job."""
     message: Text = ""
     """Why, in words; empty where there is nothing to say."""
     hint: Text = ""
@@ -118,12 +119,16 @@ class AttemptOutcome(_Value):
     first_failure: FirstFailure | None = None
     cause: str | None = None
     """Code of why it failed, where nothing of a single rank or node is to be said."""
+    blamed: tuple[str, ...] = ()
+    """Nodes that it was ended for, where nothing had failed there."""
     failed_at: float | None = None
     """Unix time of the failure, the login node's clock; of the end where nobody knows it better."""
     first_step: int | None = None
     """The first step that a rank has reported; `None` where none has."""
     last_step: int | None = None
     """The furthest."""
+    resumed_from: str | None = None
+    """Checkpoint from which it went on; `None` where it began anew."""
     figures: Mapping[str, Figure] = Field(default_factory=dict)
     """What the plan has estimated, beside what was measured of it; of an attempt that has run."""
 
@@ -132,6 +137,11 @@ class AttemptOutcome(_Value):
         """Code of the cause; `None` of an attempt that did not fail, or of which no cause is told."""
         first = self.first_failure.cause if self.first_failure is not None else None
         return first or self.cause
+
+    @property
+    def could_not_resume(self) -> bool:
+        """Whether the checkpoint from which it was to go on could not be read."""
+        return self.resumed_from is not None and self.first_step is None and self.why in UNREADABLE
 
     @property
     def exit_statuses(self) -> frozenset[int]:
@@ -162,6 +172,19 @@ class AttemptOutcome(_Value):
         return msg("{message}. {hint}", message=self.message, hint=self.hint) if self.hint else self.message
 
 
-def failed(message: str, hint: str = "", code: int = ExitCode.JOB_FAILED) -> AttemptOutcome:
+def failed(message: str, hint: str = "", cause: str | None = None) -> AttemptOutcome:
     """Return the outcome of an attempt that failed, of whose nodes nothing is said."""
-    return AttemptOutcome(state=JobState.FAILED, exit_code=int(code), message=message, hint=hint)
+    return AttemptOutcome(state=JobState.FAILED, message=message, hint=hint, cause=cause)
+
+
+_CAUSES: tuple[tuple[type[DttuiError], str], ...] = (
+    (HostError, HOST_UNREACHABLE),
+    (PreflightError, PREFLIGHT),
+    (LaunchError, LAUNCH),
+    (UsageError, INVALID),
+)
+
+
+def cause_of(error: DttuiError) -> str:
+    """Return the code of the cause of an attempt that ended with an error before it ran on all its nodes."""
+    return next((cause for kind, cause in _CAUSES if isinstance(error, kind)), INTERNAL)

@@ -14,7 +14,8 @@ from dtagent.protocol.events import EventKind, JobState
 from dttui import jobs, locations
 from dttui.errors import UsageError
 from dttui.i18n import _
-from dttui.jobs.directory import JobDirectory, JobSummary
+from dttui.jobs.directory import JobDirectory
+from dttui.jobs.listing import JobSummary
 from dttui.jobs.lost_nodes import lost_nodes
 
 _AWAY = ".removed-"

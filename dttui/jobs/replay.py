@@ -12,7 +12,7 @@ from itertools import groupby
 from dtagent.protocol.events import Event
 
 from dttui.jobs.directory import JobDirectory
-from dttui.jobs.following import LEAST_RECALLED, MOST_RECALLED, RECALLED, JobFollower, metric_event
+from dttui.jobs.following import LEAST_RECALLED, MOST_RECALLED, RECALLED, JobFollower, metric_event, without_reports
 from dttui.jobs.log_following import LogLines
 from dttui.jobs.past import Moment, Past, PastReading, PastReport, Takes
 from dttui.jobs.plan_file import SeenPlan, read_plan_file
@@ -97,10 +97,13 @@ class PastFollower(JobFollower):
         """Whether nothing follows, be the job over or not."""
         return self._past.next_time is None
 
-    def _catch_up(self) -> list[Event]:
-        new = self._poll()
-        while (following := self._past.next_time) is not None and following <= self.clock.now():
-            new += self._poll()
+    def _catch_up(self, with_reports: bool) -> list[Event]:
+        new: list[Event] = []
+        is_done = False
+        while not is_done:
+            found = self._poll()
+            new += found if with_reports else without_reports(found)
+            is_done = (following := self._past.next_time) is None or following > self.clock.now()
         return new
 
     def _poll(self) -> list[Event]:

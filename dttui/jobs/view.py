@@ -14,13 +14,15 @@ from dttui.i18n import _, ngettext
 from dttui.jobs.aftermath import Aftermath
 from dttui.jobs.checks import Cell, Check, cells_from_data
 from dttui.jobs.curves import HISTORY, Curve, curves, to_keep
-from dttui.jobs.disturbances import APART, disturbance
-from dttui.jobs.event_log import STANDING
+from dttui.jobs.disturbances import APART, disturbance, unhealthy_text
+from dttui.jobs.event_log import QUEUED, STANDING
+from dttui.jobs.exit_codes import told_cause
 from dttui.jobs.figures import Figure, figures_of
 from dttui.jobs.host_curves import HostCurves
 from dttui.redaction import Redaction
 from dttui.spec.severity import Severity
 from dttui.timestamps import elapsed_s
+from dttui.variables import variables
 
 if TYPE_CHECKING:
     from dtagent.protocol.notices import Notice
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from dttui.jobs.plan_file import SeenNode, SeenPlan
     from dttui.planning.models import Plan, PlannedNode
 
-WAITS_FOR_ROOM = "waits_for_room"
+FILES_LATE = "waits_for_room"
 """In the data of progress: the controller of a job that is over only waits for room, or for hosts that keep logs."""
 _OF_ANOTHER_KIND = (KeyError, TypeError, ValueError, AttributeError)
 """What data of an event raises that are not as its kind has them: a damaged one, or one of another version."""
@@ -88,6 +90,12 @@ class NodeView:
     """Of one that is lost: the host itself answers."""
     is_out: bool = False
     """Whether an elastic job has gone on without it."""
+    unhealthy: str = ""
+    """That the job's own command has it that it does not go well there, while that is so."""
+    unhealthy_what: str = ""
+    """How the command failed, without the name of the host."""
+    unhealthy_since: float | None = None
+    """Unix time, the login node's clock."""
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -164,10 +172,16 @@ class JobView:
     """How far the state is that the job is in; empty where that says nothing."""
     trouble: str = ""
     """What keeps the login node's disk from taking what is told of the job; empty where it takes it."""
-    waits_for_room: bool = False
+    has_late_files: bool = False
     """Whether all that the controller of a job that is over still does is to write and fetch what is late."""
     apart: str = ""
     """That the ranks do not train together, while that is so; empty where nothing speaks for it."""
+    is_queued: bool = False
+    """Whether it waits for its hosts, in the order of asking."""
+    straggler: str = ""
+    """For which rank the others wait, while that is so."""
+    hang: str = ""
+    """That it hangs, while that is so, and where its ranks stand."""
     stop_until: float = 0.0
     """Unix time by which a job that is being stopped gives up the hosts that have not ended it."""
     attempt: int = 0
@@ -179,7 +193,9 @@ class JobView:
     """Unix time at which all ranks ran."""
     ended_at: float | None = None
     exit_code: int | None = None
-    """What `--apply` exits with, once the job is over."""
+    """What `--apply` exits with, once the job is over; nothing is decided by it."""
+    outcome_cause: str | None = None
+    """Code of why a job that is over has failed, where nothing of a single rank or node is to be said."""
     nodes: dict[str, NodeView] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     findings: list[Event] = field(default_factory=list)
@@ -204,6 +220,8 @@ class JobView:
     _numbers: list[int] = field(default_factory=list)
     """The how manieth report each of them was."""
     _reports: int = 0
+    _variables: Mapping[str, str] = field(default_factory=variables, repr=False, compare=False)
+    """Of whom it was made for, the secrets among them: it may be shown where others count."""
 
     def set_plan(self, plan: Plan | SeenPlan) -> None:
         """Take over the plan; nodes appear in order of rank."""
@@ -228,6 +246,9 @@ class JobView:
             EventKind.PREFLIGHT: self._take_checks,
             EventKind.PROGRESS: self._go_on,
             EventKind.FINDING: self._take_finding,
+            EventKind.HANG: self._take_hang,
+            EventKind.HEALTH: self._take_health,
+            EventKind.STRAGGLER: self._take_straggler,
             EventKind.RANK_FAILED: self._fail,
             EventKind.OUTCOME: self._end,
         }.get(event.kind)
@@ -243,14 +264,17 @@ class JobView:
             self.versions.clear()
             self.running_at, self.has_started = None, False
             self.nodes = {name: NodeView(node.plan, sample=node.sample) for name, node in self.nodes.items()}
-        self.attempt, self.apart = attempt, ""
+        self.attempt, self.apart, self.hang, self.straggler = attempt, "", "", ""
         for node in self.nodes.values():
             node.numbered, node.earlier_ranks, node.is_out = (), frozenset(), False
+            node.unhealthy, node.unhealthy_what, node.unhealthy_since = "", "", None
 
     def _take_state(self, event: Event) -> None:
         self.state = JobState(event.data.get("state"))
         self.reason, self.progress = event.message, ""
         self.figures = figures_of(event.data) or self.figures
+        self.outcome_cause = told_cause(event.data) if self.state is JobState.FAILED else None
+        self.is_queued = QUEUED in event.data
         until = event.data.get("until")
         self.stop_until = until if isinstance(until, (int, float)) else 0.0
         for node in self.nodes.values():
@@ -303,15 +327,36 @@ class JobView:
         if code == NODE_OUT and subject in self.nodes:
             self.nodes[subject].is_out = True
 
+    def _take_hang(self, event: Event) -> None:
+        self.hang = "" if event.data.get("severity") == Severity.INFO.value else event.message
+
+    def _take_straggler(self, event: Event) -> None:
+        self.straggler = "" if event.data.get("severity") == Severity.INFO.value else event.message
+
+    def _take_health(self, event: Event) -> None:
+        if event.node not in self.nodes:
+            return
+        node, is_well = self.nodes[event.node], event.data.get("severity") == Severity.INFO.value
+        node.unhealthy = "" if is_well else event.message
+        node.unhealthy_what = "" if is_well else str(event.data.get("what") or event.message)
+        node.unhealthy_since = None if is_well else float(event.data.get("since", event.time))
+
+    @property
+    def unhealthy(self) -> str:
+        """Which hosts are unhealthy, by the job's own command; empty where none is."""
+        return unhealthy_text([node.unhealthy for node in self.nodes.values() if node.unhealthy and not node.is_over])
+
     def _end(self, event: Event) -> None:
         self.ended_at = max(event.time, self.started_at or event.time)
         self.exit_code = int(event.data["exit_code"])
+        if self.state is JobState.FAILED:  # The state of an older version's has told neither of the two.
+            self.outcome_cause = self.outcome_cause or told_cause(event.data)
         for node in self.nodes.values() if not self.has_started else ():
             node.checkpoints = None
 
     def redaction(self) -> Redaction:
         """Return what leaves out the job's secrets where its texts are shown, as far as their values are known here."""
-        return Redaction.of_names(self.plan.secrets if self.plan is not None else ())
+        return Redaction.of_names(self.plan.secrets if self.plan is not None else (), self._variables)
 
     def lose(self, since: float, reason: str) -> None:
         """Take in that since a Unix time nothing is known of the job, nor of the nodes that were not over by then."""
@@ -387,7 +432,10 @@ class JobView:
         silences = self.silences(now)
         shown = {} if self.state is JobState.UNKNOWN else silences
         told = disturbance(gone, shown, "" if silences else self.trouble)
-        return told or self.progress or (self.apart if self.state is JobState.RUNNING else "") or self.reason
+        running = (
+            (self.hang or self.unhealthy or self.apart or self.straggler) if self.state is JobState.RUNNING else ""
+        )
+        return told or self.progress or running or self.reason
 
     def places(self, directory: str) -> tuple[str, ...]:
         """Return lines that tell where to find what the job left, as far as is known.
@@ -408,7 +456,7 @@ class JobView:
 
     def _go_on(self, event: Event) -> None:
         """Take in how far the launch or the rendezvous is; other progress is for the list of events alone."""
-        self.waits_for_room = self.waits_for_room or bool(event.data.get(WAITS_FOR_ROOM))
+        self.has_late_files = self.has_late_files or bool(event.data.get(FILES_LATE))
         if "ready_nodes" in event.data or "missing" in event.data or "absent_ranks" in event.data:
             self.progress = "" if event.data.get("absent_ranks") == {} else event.message
         missing = event.data.get("missing")

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from dttui import locations
+from dttui.variables import for_a_process
 
 CALL = "dttui attach --all"
 """How an entry is known, whoever wrote it."""
@@ -41,7 +42,8 @@ def entry_commands(system: Path = Path("/")) -> list[str]:
     Args:
         system: root of this machine's files.
     """
-    kept = [f"{name}={value}" for name in _KEPT if (value := os.environ.get(name))]
+    known = for_a_process()
+    kept = [f"{name}={value}" for name in _KEPT if (value := known.get(name))]
     call = f"{shlex.join([*(['env', *kept] if kept else []), sys.executable, '-m'])} {CALL}"
     if _has_manager(system):
         file = f"~/.config/systemd/user/{UNIT}"
@@ -70,7 +72,12 @@ def _lingers(system: Path) -> bool:
 def _crontab() -> str:
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         asked = subprocess.run(
-            ["crontab", "-l"], stdin=subprocess.DEVNULL, capture_output=True, timeout=QUERY_TIMEOUT_S, check=False
+            ["crontab", "-l"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=QUERY_TIMEOUT_S,
+            env=for_a_process(),
+            check=False,
         )
         return asked.stdout.decode(errors="replace")
     return ""

@@ -5,28 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from dtagent.protocol import rpc
-from dtagent.protocol.events import EventKind
 
 from dttui.errors import NotFinishedError
-from dttui.i18n import _
+from dttui.i18n import _, retell_within
 from dttui.jobs import JobDirectory
-from dttui.jobs.lost_nodes import lost_nodes, unfetched_nodes
-from dttui.launch.starting import start_controller
+from dttui.launch.starting import ensure_controller
+from dttui.launch.stop_request import DIAL_DEADLINE_S, REPLY_DEADLINE_S, RETRY_S, address_of, greeting, no_controller
 from dttui.transport.base import Prompt, Prompter, PromptKind
-from dttui.variables import variables
 
-DIAL_DEADLINE_S = 60.0
-"""A cold Python on a login node that many share takes its time."""
-REPLY_DEADLINE_S = 20.0
 STACKS_DEADLINE_S = 60.0
-ATTEMPTS = 3
-"""Controllers that may die before one has noted what it is asked."""
 
 
 class ControllerClient:
@@ -59,24 +50,17 @@ class ControllerClient:
             except OSError as error:
                 # It has its lock before it has its socket.
                 if asyncio.get_running_loop().time() >= deadline or not directory.has_controller():
-                    raise NotFinishedError(
-                        _("no controller watches job {id}").format(id=directory.job_id),
-                        _("See {path}.").format(path=directory.controller_log),
-                    ) from error
-                await asyncio.sleep(0.02)
+                    raise no_controller(directory) from error
+                await asyncio.sleep(RETRY_S)
         client = cls(reader, writer, prompter)
-        agent = variables().get("SSH_AUTH_SOCK", "")
-        message = {"method": "attach", "prompts": prompter is not None, "agent_socket": agent}
-        if secrets := await asyncio.to_thread(_secrets_here, directory, variables()):
-            message["secrets"] = secrets  # Its socket is this user's alone.
-        await client._send(message)
+        await client._send(await asyncio.to_thread(greeting, directory, prompts=prompter is not None))
         return client
 
     async def stop(self, *, force: bool = False) -> bool:
         """Ask for the job to be stopped, with `force` without the grace period; return whether that was noted."""
         return await self._request({"method": "stop", "force": force}) is not None
 
-    async def credentials(self) -> tuple[str, ...]:
+    async def typed_kinds(self) -> tuple[str, ...]:
         """Return the kinds of prompts whose answers the controller's connections took, as in `PromptKind`."""
         reply = await self._request({"method": "credentials"}) or {}
         return tuple(str(kind) for kind in reply.get("kinds", ()))
@@ -131,6 +115,8 @@ class ControllerClient:
         if self._prompter is None:
             return
         said = message.get("said")
+        with contextlib.suppress(LookupError, ValueError, TypeError, AttributeError):
+            retell_within(message, message.get("recipes"))  # In the language of who is asked.
         prompt = Prompt(
             PromptKind(message["kind"]),
             message["host"],
@@ -143,42 +129,6 @@ class ControllerClient:
         )
         answer = await self._prompter.ask(prompt)
         await self._send({"method": "answer", "id": message["id"], "value": answer})
-
-
-def _secrets_here(directory: JobDirectory, known: Mapping[str, str]) -> dict[str, str]:
-    """Return the values of a job's secrets that the caller has: a controller that took over may not know them."""
-    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
-        names = json.loads(directory.plan.read_bytes()).get("secrets", [])
-        return {name: known[name] for name in names if name in known}
-    return {}
-
-
-async def stop_job(directory: JobDirectory, *, force: bool, prompter: Prompter | None = None) -> None:
-    """Have a job stopped by its controller or, where that has died, by a new one.
-
-    Of a job that is over, the hosts that were lost are looked at again. Returns once the controller has noted what is
-    asked, so that it will be done even if that one dies; the job's events tell the rest.
-
-    Raises:
-        NotFinishedError: no controller could be reached or started.
-    """
-    for _attempt in range(ATTEMPTS):
-        ensure_controller(directory, expects_client=prompter is not None, looks_again=True)
-        try:
-            client = await ControllerClient.connect(directory, prompter)
-        except NotFinishedError:
-            if directory.is_over():
-                return  # It ended by itself meanwhile.
-            continue
-        try:
-            if await client.stop(force=force):
-                return
-        finally:
-            await client.close()
-    raise NotFinishedError(
-        _("no controller watches job {id}").format(id=directory.job_id),
-        _("See {path}.").format(path=directory.controller_log),
-    )
 
 
 async def job_stacks(directory: JobDirectory, ranks: Sequence[int] | None, prompter: Prompter | None) -> Any:
@@ -198,52 +148,6 @@ async def job_stacks(directory: JobDirectory, ranks: Sequence[int] | None, promp
     return told
 
 
-def ensure_controller(directory: JobDirectory, *, expects_client: bool = False, looks_again: bool = False) -> bool:
-    """Start a controller for a job whose own has died; return whether one was started.
-
-    It starts nothing on the hosts: it finds out what has become of the job, and follows it.
-
-    Args:
-        directory: the job.
-        expects_client: whether a client that can ask a person is about to attach.
-        looks_again: also for a job that is over, so that it looks at the hosts that were lost, and fetches the logs
-            that a forced stop left behind.
-
-    Raises:
-        NotFinishedError: none can be started here now.
-    """
-    if directory.has_controller() or not directory.launch.exists():
-        return False
-    if directory.is_over() and not (looks_again and _has_something_left(directory)):
-        return False
-    try:
-        lock = directory.claim()
-    except OSError:
-        return False  # Another user's, or on a disk that is read-only: there is nothing to look at it with.
-    if lock is None:
-        return False  # Somebody else has just started one.
-    try:
-        start_controller(directory, lock, expects_client=expects_client)
-    except OSError as fault:
-        message = _("no controller of job {id} can be started: {reason}")
-        raise NotFinishedError(
-            message.format(id=directory.job_id, reason=fault.strerror or str(fault)),
-            _("End processes of yours on this login node, or free memory there, and try again."),
-        ) from fault
-    return True
-
-
-def _has_something_left(directory: JobDirectory) -> bool:
-    events = directory.read_events(EventKind.NODE_STATE, EventKind.FINDING)
-    return bool(lost_nodes(events) or unfetched_nodes(events))
-
-
 async def _dial(directory: JobDirectory) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Open the socket through a descriptor of its directory, whose path may be longer than a socket address allows."""
-    descriptor = os.open(directory.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        return await asyncio.open_unix_connection(
-            f"/proc/self/fd/{descriptor}/{directory.socket.name}", limit=rpc.MAX_FRAME_BYTES
-        )
-    finally:
-        os.close(descriptor)
+    with address_of(directory) as address:
+        return await asyncio.open_unix_connection(address, limit=rpc.MAX_FRAME_BYTES)

@@ -10,7 +10,8 @@ import socket
 import subprocess
 from pathlib import Path
 
-from dttui.transport.agent_socket import is_forwarded
+from dttui.transport.ssh.agent_socket import is_forwarded
+from dttui.variables import for_a_process, learn, variables
 
 QUERY_TIMEOUT_S = 5.0
 _LOGIND = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
@@ -45,14 +46,14 @@ def logout_kills(system: Path = Path("/")) -> bool:
 
 
 def take_agent(path: str) -> None:
-    """Use an ssh-agent that a client brings, where the one this process had has gone with its session."""
-    if path and _answers(path) and not _answers(os.environ.get("SSH_AUTH_SOCK", "")):
-        os.environ["SSH_AUTH_SOCK"] = path
+    """Use an ssh-agent that a client brings, where the one that was there has gone with its session."""
+    if path and _answers(path) and not _answers(variables().get("SSH_AUTH_SOCK", "")):
+        learn("SSH_AUTH_SOCK", path)
 
 
 def agent_is_forwarded() -> bool:
-    """Whether the ssh-agent of this process is one that the login session forwards, and that goes with it."""
-    path = os.environ.get("SSH_AUTH_SOCK", "")
+    """Whether the ssh-agent is one that the login session forwards, and that goes with it."""
+    path = variables().get("SSH_AUTH_SOCK", "")
     return bool(path) and is_forwarded(Path(path))
 
 
@@ -73,6 +74,7 @@ def _ask_logind(*names: str) -> list[str]:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=QUERY_TIMEOUT_S,
+            env=for_a_process(),
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):

@@ -28,7 +28,7 @@ from dttui.jobs.launch_file import LaunchFile
 from dttui.spec import parse_document
 from dttui.spec.models import Job
 from dttui.workdir.selection import survey
-from dttui.workdir.sending import make_bundle
+from dttui.workdir.upload import make_bundle
 
 START_S = 30.0
 """How long after its submission a job counts as running that has no controller yet."""

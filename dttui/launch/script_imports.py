@@ -12,18 +12,19 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from dttui.frameworks import get_framework
+from dttui.frameworks.parts.config_file import SHARES_KEY
 from dttui.i18n import _
 from dttui.planning.models import Plan
 from dttui.planning.resumption import CHECKPOINT_DIR, RESUME_FROM
 from dttui.spec.findings import Finding, warning
-from dttui.spec.models import Run
+from dttui.spec.models import Job, Run
 
 MOST_FILES = 64
 """The script and modules beside it, that are read."""
 MOST_BYTES = 1024 * 1024
 """Of one."""
 
-_VARIABLE = re.compile(r"DTTUI_[A-Z_]+")
+_VARIABLE = re.compile(rf"DTTUI_[A-Z_]+|{SHARES_KEY}")
 _SILENCE = threading.Lock()
 _Name = tuple["int | None", str]
 """Level of an import and what it names; `None` for a name that is used, and leads to no file."""
@@ -77,6 +78,31 @@ def check_resuming(plan: Plan, run: Run, directory: Path) -> list[Finding]:
     return [warning("script-never-resumes", "recovery", message, hint, path=("recovery",))]
 
 
+def check_sharing(job: Job, run: Run, directory: Path) -> list[Finding]:
+    """Return a warning where samples are shared out by speed and the script never asks how.
+
+    Args:
+        job: the job.
+        run: what it starts.
+        directory: that is sent.
+    """
+    data = job.strategy.data_parallel
+    script = _script(run, directory)
+    if data is None or data.has_equal_shares or script is None:
+        return []
+    found = imports_of(script, directory)
+    if found is None or SHARES_KEY in found:
+        return []
+    message = _('{script} never asks for "{key}", by which ranks have unequal shares: all train on as many samples')
+    message = message.format(script=script.relative_to(directory), key=SHARES_KEY)
+    hint = _(
+        "Take the rank's number from it in the file that DTTUI_CONFIG names, and weight the loss by it, as "
+        "examples/gpt does. Where a package of yours does so, nothing is wrong."
+    )
+    path = ("strategy", "data_parallel", "shares")
+    return [warning("script-never-shares", "strategy.data_parallel.shares", message, hint, path=path)]
+
+
 def is_without(module: str, run: Run, directory: Path) -> bool:
     """Whether the script that is sent is known to import nothing of a module."""
     script = _script(run, directory)
@@ -87,7 +113,7 @@ def is_without(module: str, run: Run, directory: Path) -> bool:
 def imports_of(script: Path, directory: Path) -> frozenset[str] | None:
     """Return the modules that a script, and those in the directory that it imports, speak of; `None` if one is unread.
 
-    Variables of dttui's that they name are among them.
+    Variables of dttui's that they name are among them, and the key of a step's shares.
 
     Args:
         script: a Python file.

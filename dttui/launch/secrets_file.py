@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dttui.i18n import _
+from dttui.variables import learn, variables
 
 FILE_NAME = "secrets.env"
 MOST_BYTES = 1 << 20
@@ -54,13 +55,14 @@ def read_secrets(base: Path) -> SecretsFile:
 
 
 def take_secrets(base: Path, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Set in this process those of the names that have no value yet; return those that have none after that."""
-    if all(name in os.environ for name in names):
+    """Have the file's values count where a name has none yet; return the names that have none after that."""
+    known = variables()
+    if all(name in known for name in names):
         return ()
     for name, value in read_secrets(base).values.items():
-        if name in names and name not in os.environ and "\0" not in value:
-            os.environ[name] = value
-    return tuple(name for name in names if name not in os.environ)
+        if name in names and name not in known and "\0" not in value:
+            learn(name, value)
+    return tuple(name for name in names if name not in known)
 
 
 def _unquoted(value: str) -> str:

@@ -15,7 +15,11 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from dttui.launch.login_session import own_scope
+from dtagent.protocol.events import EventKind
+
+from dttui.errors import NotFinishedError
+from dttui.i18n import _
+from dttui.jobs.lost_nodes import lost_nodes, unfetched_nodes
 from dttui.variables import are_brought, for_a_process
 
 if TYPE_CHECKING:
@@ -124,7 +128,49 @@ def start_controller(
             _spawn(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[lock])
 
 
+def ensure_controller(directory: JobDirectory, *, expects_client: bool = False, cleans_up: bool = False) -> bool:
+    """Start a controller for a job whose own has died; return whether one was started.
+
+    It starts nothing on the hosts: it finds out what has become of the job, and follows it.
+
+    Args:
+        directory: the job.
+        expects_client: whether a client that can ask a person is about to attach.
+        cleans_up: also for a job that is over, so that it looks at the hosts that were lost, and fetches the logs
+            that a forced stop left behind.
+
+    Raises:
+        NotFinishedError: none can be started here now.
+    """
+    if directory.has_controller() or not directory.launch.exists():
+        return False
+    if directory.is_over() and not (cleans_up and _has_something_left(directory)):
+        return False
+    try:
+        lock = directory.claim()
+    except OSError:
+        return False  # Another user's, or on a disk that is read-only: there is nothing to look at it with.
+    if lock is None:
+        return False  # Somebody else has just started one.
+    try:
+        start_controller(directory, lock, expects_client=expects_client)
+    except OSError as fault:
+        message = _("no controller of job {id} can be started: {reason}")
+        raise NotFinishedError(
+            message.format(id=directory.job_id, reason=fault.strerror or str(fault)),
+            _("End processes of yours on this login node, or free memory there, and try again."),
+        ) from fault
+    return True
+
+
+def _has_something_left(directory: JobDirectory) -> bool:
+    events = directory.read_events(EventKind.NODE_STATE, EventKind.FINDING)
+    return bool(lost_nodes(events) or unfetched_nodes(events))
+
+
 def _spawn(arguments: list[str], **options: Any) -> None:
+    from dttui.launch.login_session import own_scope  # Who finds a controller there starts none.
+
     process = subprocess.Popen(
         [*own_scope(), sys.executable, "-m", "dttui.engine", *arguments],
         cwd="/",

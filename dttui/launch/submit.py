@@ -22,9 +22,10 @@ from dttui.jobs import JobDirectory
 from dttui.jobs.launch_file import LaunchFile
 from dttui.launch.command_line import files_of
 from dttui.launch.same_job import find_running
-from dttui.launch.script_imports import check_imports, check_resuming, is_without
+from dttui.launch.script_imports import check_imports, check_resuming, check_sharing, is_without
 from dttui.launch.secrets_file import FILE_NAME, SecretsFile, read_secrets
 from dttui.launch.starting import SpareController, start_controller
+from dttui.planning.candidates import check_unqueued
 from dttui.planning.costing import Costed
 from dttui.planning.models import Finding, Plan
 from dttui.planning.planner import plan as make_plan
@@ -47,6 +48,7 @@ def make_local_plan(
     facts: dict[str, HostFacts] | None = None,
     hardware: KnownHardware | None = None,
     costed: Costed | None = None,
+    measured: Mapping[str, float] | None = None,
 ) -> Plan:
     """Plan the job and check what lies on this machine: the directory to send, the script in it, the secrets.
 
@@ -57,21 +59,31 @@ def make_local_plan(
         facts: what the agents said of their hosts.
         hardware: what is known of GPUs and links; read now where it is not given.
         costed: what the job costs, where that has been read just now.
+        measured: node → samples a second of a rank there, where an attempt has told.
 
     Raises:
         UsageError: what is known of GPUs and links cannot be read.
     """
-    known = hardware or known_hardware(lenient=True)
+    known = hardware or known_hardware(submission.inventory.environments, lenient=True)
     job = _with_sent_script(submission.job, submission.base)
     plan = make_plan(
-        job, submission.inventory, facts or {}, links=known.links, gpus=known.gpus, now=time.time(), costed=costed
+        job,
+        submission.inventory,
+        facts or {},
+        links=known.links,
+        gpus=known.gpus,
+        now=time.time(),
+        costed=costed,
+        measured=measured,
     )
     found = [*plan.findings, *known.findings, *submission.notes]
+    found += [] if submission.is_queued else check_unqueued(job)
     if plan.upload is not None:
         directory = Path(os.path.normpath(submission.base / plan.upload))
         found.extend(_check_upload(job.run, directory))
         if job.run is not None:
             found.extend(check_resuming(plan, job.run, directory))
+            found.extend(check_sharing(job, job.run, directory))
         if plan.framework and job.run is not None:
             found.extend(check_imports(plan.framework, job.run, directory))
             modules = traits_of(plan.framework).findings_of_imports
@@ -141,6 +153,9 @@ def submit(
         file=submission.file,
         language=language(),
         ignored=submission.ignored,
+        asked_at=time.time(),
+        is_queued=submission.is_queued,
+        for_s=submission.for_s,
         earlier=_attempts_of(jobs.find(submission.continues)) if submission.continues is not None else (),
     )
     directory = jobs.create(submission.job.name)
@@ -194,7 +209,7 @@ def find_same(submission: Submission, plan: Plan) -> JobDirectory | None:
 
 def _chosen(submission: Submission, plan: Plan) -> Inventory:
     """Return the inventory of the environments that the job uses, or may come to use."""
-    chosen = {node.name for node in plan.nodes} | set(plan.recovery.spares)
+    chosen = {node.name for node in plan.nodes} | {*plan.recovery.spares, *plan.candidates}
     environments = tuple(item for item in submission.inventory.environments if item.name in chosen)
     return submission.inventory.model_copy(update={"environments": environments})
 

@@ -33,7 +33,7 @@ def unattended_findings(environments: Sequence[Environment], secrets: Sequence[s
     elsewhere = [item for item in environments if item.reach is not Reach.LOCAL]
     if not elsewhere:
         return  # Its ranks end with this machine too.
-    from dttui.transport.credentials import Credentials, LoginNeed  # With paramiko, which reads keys.
+    from dttui.transport.ssh.credentials import Credentials, LoginNeed  # With paramiko, which reads keys.
 
     found: dict[tuple[LoginNeed, Path | None], list[str]] = {}
     credentials = Credentials()

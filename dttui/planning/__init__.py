@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING
 from dttui.lazy import first_use
 
 if TYPE_CHECKING:
-    from dttui.planning.advising import common_gaps as common_gaps
-    from dttui.planning.advising import framework_of as framework_of
     from dttui.planning.aggregate import Choice as Choice
     from dttui.planning.compose_state import ComposeState as ComposeState
     from dttui.planning.compose_state import ProgramKind as ProgramKind
@@ -24,19 +22,20 @@ if TYPE_CHECKING:
     from dttui.planning.cost.estimate import part_names as part_names
     from dttui.planning.cost.hardware import Precision as Precision
     from dttui.planning.cost.hardware import gpu_table as gpu_table
+    from dttui.planning.cost.layout_search import Wish as Wish
+    from dttui.planning.cost.links import age_text as age_text
     from dttui.planning.cost.recommend import Advice as Advice
+    from dttui.planning.cost.recommend import JobAdvice as JobAdvice
     from dttui.planning.cost.recommend import Recommendation as Recommendation
     from dttui.planning.cost.rules_of_thumb import RulesOfThumb as RulesOfThumb
-    from dttui.planning.cost.search import Wish as Wish
     from dttui.planning.merged_findings import Saying as Saying
-    from dttui.planning.merged_findings import folded as folded
     from dttui.planning.merged_findings import merge as merge
+    from dttui.planning.merged_findings import merged as merged
+    from dttui.planning.merged_findings import without_node as without_node
     from dttui.planning.models import Aggregate as Aggregate
     from dttui.planning.models import Plan as Plan
     from dttui.planning.models import PlannedNode as PlannedNode
     from dttui.planning.models import PlannedProcess as PlannedProcess
-    from dttui.planning.planner import bind as bind
-    from dttui.planning.planner import plan as plan
     from dttui.planning.section_form import FieldKind as FieldKind
     from dttui.planning.section_form import FormField as FormField
     from dttui.planning.section_form import SectionForm as SectionForm

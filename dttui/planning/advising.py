@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from dttui.frameworks import get_framework
 from dttui.i18n import _
+from dttui.planning.cost.assumptions import Inputs
 from dttui.planning.cost.hardware import GpuTable
+from dttui.planning.cost.layout_search import Wish
 from dttui.planning.cost.links import Links
-from dttui.planning.cost.recommend import Advice, Recommendation, recommend, usual_global_batch
-from dttui.planning.cost.search import Wish
+from dttui.planning.cost.recommend import Advice, JobAdvice, Recommendation, recommend, usual_global_batch
 from dttui.planning.costing import cost
 from dttui.planning.roster import Member
 from dttui.planning.uncounted import not_counted
@@ -20,22 +20,6 @@ from dttui.spec.findings import Finding
 from dttui.spec.models import DataParallel, Job, ModelParallel, PipelineParallel, Section, Strategy
 
 SectionT = TypeVar("SectionT", bound=Section)
-
-
-@dataclass(frozen=True)
-class JobAdvice:
-    """What a search for a job came to."""
-
-    advice: Advice
-    gpus: int
-    gpu: str
-    """Type of the slowest."""
-    global_batch: int
-    """Sequences a step that the search was for."""
-    batch_is_given: bool
-    """Whether the job, or who asked, says so."""
-    shape_is_given: bool
-    """Whether the model's layers and hidden size are; else those of a published model of its size are taken."""
 
 
 def advise_job(
@@ -68,9 +52,15 @@ def advise_job(
     advice = recommend(costing.shape, costing.hardware, batch, inputs, wish, batch_is_given=given is not None)
     advice = _with_gaps(advice, bare)
     hardware = costing.hardware
-    known = [inputs[f"model.{name}"].source for name in ("layers", "hidden_size")]
-    shape_is_given = all(source == "declared" for source in known)
-    return JobAdvice(advice, hardware.gpus, hardware.gpu.name, batch, given is not None, shape_is_given), []
+    is_given = given is not None
+    return JobAdvice(
+        advice, hardware.gpus, hardware.gpu.name, batch, is_given, shape_is_given(inputs), job.framework
+    ), []
+
+
+def shape_is_given(inputs: Inputs) -> bool:
+    """Whether it is said how many layers a model has, and how wide they are."""
+    return all(inputs[f"model.{name}"].source == "declared" for name in ("layers", "hidden_size"))
 
 
 def _with_gaps(advice: Advice, job: Job) -> Advice:
@@ -84,12 +74,6 @@ def _with_gaps(advice: Advice, job: Job) -> Advice:
         estimate = item.estimate.model_copy(update={"not_counted": known[framework]})
         told.append(item.model_copy(update={"estimate": estimate}))
     return advice.model_copy(update={"candidates": told})
-
-
-def common_gaps(candidates: Sequence[Recommendation]) -> list[str]:
-    """Return what is not counted of any of some candidates."""
-    first, *others = (item.estimate.not_counted for item in candidates) if candidates else ([],)
-    return [gap for gap in first if all(gap in other for other in others)]
 
 
 def with_recommendation(strategy: Strategy, chosen: Recommendation) -> Strategy:

@@ -16,11 +16,16 @@ from dttui.planning.cost.step_time import step_time
 from dttui.planning.costing import Costing
 from dttui.planning.formal import CommunicationTerms, Formal, Parallelism, System
 from dttui.planning.roster import Member
+from dttui.planning.shares import KEY as SHARES_KEY
+from dttui.planning.shares import Shares
 from dttui.spec.findings import Finding, Severity
 from dttui.spec.models import Job
+from dttui.spec.problems import format_path
 
 UNEQUAL = 0.01
 """Share of the GPUs' time that may be lost before their speeds count as unequal."""
+UNEVEN = 0.1
+"""The same where samples are shared out by speed, of which no rank has a part of one."""
 
 
 def formalise(job: Job, members: Sequence[Member], backend: str, costing: Costing | None) -> Formal:
@@ -51,7 +56,9 @@ def formalise(job: Job, members: Sequence[Member], backend: str, costing: Costin
     )
 
 
-def check_axioms(costing: Costing, members: Sequence[Member], now: float | None = None) -> list[Finding]:
+def check_axioms(
+    costing: Costing, members: Sequence[Member], now: float | None = None, shares: Shares | None = None
+) -> list[Finding]:
     """Return the four axioms as findings with their numbers: a warning where one does not hold.
 
     None for a single node, nor for a layout that cannot run, whose numbers would mean nothing.
@@ -60,6 +67,7 @@ def check_axioms(costing: Costing, members: Sequence[Member], now: float | None 
         costing: what the job costs.
         members: its nodes.
         now: seconds since the epoch, to say how old a measurement is.
+        shares: of a step's samples, where they are not equal.
     """
     hardware = costing.hardware
     if len(members) < 2 or any(faults(costing.layout, costing.shape, hardware.gpus, hardware.gpus_per_node)):
@@ -68,7 +76,7 @@ def check_axioms(costing: Costing, members: Sequence[Member], now: float | None 
         _gradients(costing),
         _parameters(costing),
         _communication(costing, now),
-        _balance(costing, members),
+        _balance(costing, members, shares),
     ]
 
 
@@ -144,24 +152,29 @@ def _communication(costing: Costing, now: float | None) -> Finding:
     return _axiom("axiom-communication", message, hint, holds=holds)
 
 
-def _balance(costing: Costing, members: Sequence[Member]) -> Finding:
-    """Every rank does the same work and waits for the slowest: the share of all GPUs' time that is lost by that."""
+def _balance(costing: Costing, members: Sequence[Member], shares: Shares | None) -> Finding:
+    """Every rank does its share of the work and waits for the last: how much of all GPUs' time is lost by that."""
     speeds = [gpu.peak_flops(costing.layout.precision) for gpu in costing.types]
-    lost = 1 - min(speeds) * len(speeds) / sum(speeds)
+    lost = shares.lost if shares is not None else 1 - min(speeds) * len(speeds) / sum(speeds)
     counts = " + ".join(
         f"{number} × {slots}" if number > 1 else str(slots)
         for slots, number in Counter(member.slots for member in members).items()
     )
     kinds = ", ".join(dict.fromkeys(gpu.name for gpu in costing.types))
-    holds = lost < UNEQUAL
+    holds = lost < (UNEQUAL if shares is None else UNEVEN)
     text = _("load is balanced: {counts} GPUs a node, {kinds}; {lost} of the time is lost by waiting")
     if not holds:
         text = _("load is not balanced: {counts} GPUs a node, {kinds}; {lost} of the time is lost by waiting")
     hint = ""
-    if not holds:
+    if not holds and shares is not None:
+        hint = _("Take a larger batch a step: samples are shared out whole.")
+    elif not holds:
         ranks = iter(speeds)
         slow = [member.name for member in members if min(islice(ranks, member.slots)) == min(speeds)]
-        hint = _("Choose GPUs of one type, or leave out the slowest: {nodes}").format(nodes=", ".join(slow))
+        hint = _(
+            "Choose GPUs of one type, leave out the slowest ({nodes}), or where the script can, share out samples by "
+            "speed: {key}: by_speed"
+        ).format(nodes=", ".join(slow), key=format_path(SHARES_KEY))
     message = text.format(counts=counts, kinds=kinds, lost=f"{lost:.0%}")
     return _axiom("axiom-balance", message, hint, holds=holds)
 

@@ -117,7 +117,11 @@ def _bound_node(node: PlannedNode, own: dict[str, str], plain: _Filler, quoted: 
         for file in node.files
     )
     processes = tuple(_bound_process(process, own, plain) for process in node.processes)
-    return node.model_copy(update={"files": files, "processes": processes})
+    health = node.health
+    if health is not None:
+        argv = tuple(plain.fill(argument, own) for argument in health.argv)
+        health = health.model_copy(update={"argv": argv, "cwd": plain.fill(health.cwd, own)})
+    return node.model_copy(update={"files": files, "processes": processes, "health": health})
 
 
 def _quoted(value: str) -> str:

@@ -35,6 +35,7 @@ def resumption_of(job: Job, estimate: Estimate | None) -> Resumption:
         interval_s=checkpoint.interval_s,
         place=checkpoint.dir if checkpoint.copies and not checkpoint.shared else None,
         shared=checkpoint.shared,
+        is_kept=True,
         room_bytes=None if room is None else int(room),
     )
 
@@ -76,13 +77,14 @@ def check_checkpoints(job: Job, nodes: int) -> list[Finding]:
 
 
 def _check_parts(job: Job) -> list[Finding]:
-    """Say that no checkpoint counts of which hosts write a part each to disks of their own."""
+    """Say from which checkpoints none goes on of which hosts write a part each to disks of their own."""
     traits = traits_of(job.framework)
     if not set(traits.spreads) - {Spread.REPLICAS}:
         return []
     message = _(
-        "with {framework} each host may write its own part of a checkpoint: such parts are complete only in one "
-        "directory, so that without one no attempt goes on from them, also where no host is lost"
+        "with {framework} each host may write its own part of a checkpoint: what a lost host wrote is lost with it, "
+        "and where none is lost, an attempt goes on only from parts of torch.distributed.checkpoint, which are brought "
+        "together, or that each host marks by a file COMPLETE and loads alone"
     )
     hint = _(
         "Write recovery.checkpoint.dir with shared: true, a directory that all hosts see, or let one rank write all."

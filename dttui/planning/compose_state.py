@@ -38,6 +38,8 @@ SectionT = TypeVar("SectionT", bound=Section)
 _SHOWN_OF_RUN = ("script", "module", "command", "args", "workdir", "python", "prefix", "container")
 """What the screen shows of it; the rest is taken over from the job that it began with."""
 
+_FATAL = ("name-missing", "arguments-invalid", "prefix-invalid")
+"""Codes of what no job can have."""
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 """The word of a command that is an interpreter."""
 
@@ -215,6 +217,11 @@ class ComposeState:
             findings.append(error("prefix-invalid", "run.prefix", message))
         return tuple(findings)
 
+    @property
+    def fatal_fault(self) -> Finding | None:
+        """The first of them without which there is no job to make; `None` where there is none."""
+        return next((finding for finding in self.validate() if finding.code in _FATAL), None)
+
     def to_job(self) -> Job:
         """Return the job as composed. It may lack what `validate` asks for, but not its name.
 
@@ -222,10 +229,8 @@ class ComposeState:
             UsageError: a field holds what no job can: no name, arguments that cannot be split, a script that begins
                 with a dash.
         """
-        fatal = ("name-missing", "arguments-invalid", "prefix-invalid")
-        refusal = next((finding for finding in self.validate() if finding.code in fatal), None)
-        if refusal is not None:
-            raise UsageError(refusal.message)
+        if (fault := self.fatal_fault) is not None:
+            raise UsageError(fault.message)
         parts = _set_fields(self.base)
         cluster = _set_fields(self.base.cluster if self.base is not None else None)
         shown = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 from dttui.frameworks import traits_of
@@ -13,6 +13,7 @@ from dttui.planning.cost.assumptions import (
     Input,
     Inputs,
     ModelClaim,
+    Source,
     UnknownAssumptionError,
     assume_hardware,
     assume_shape,
@@ -20,16 +21,17 @@ from dttui.planning.cost.assumptions import (
     unknown_gpu,
 )
 from dttui.planning.cost.estimate import Estimate, estimate
-from dttui.planning.cost.hardware import GpuTable, GpuType, Hardware
-from dttui.planning.cost.layout import Layout, faults, usual_batch
-from dttui.planning.cost.links import Links, NodeLink, slowest_link
+from dttui.planning.cost.hardware import GpuTable, GpuType, Hardware, Interconnect
+from dttui.planning.cost.layout import Fault, Layout, faults, usual_batch
+from dttui.planning.cost.links import Links, NodeLink, slowest_inside, slowest_link
 from dttui.planning.cost.rules_of_thumb import RulesOfThumb, rules_of_thumb
 from dttui.planning.cost.shape import ModelShape, parameter_count
 from dttui.planning.parallelism import context_degree, pipeline_degree
 from dttui.planning.roster import Member
 from dttui.planning.uncounted import not_counted
 from dttui.spec.findings import Finding, info, warning
-from dttui.spec.models import Job, Strategy
+from dttui.spec.models import GroupLink, Job, NetworkRequest, Strategy
+from dttui.spec.problems import PathKey
 
 _BITS = 8
 _NS = 1e-9
@@ -83,9 +85,10 @@ def cost(
     )
     try:
         shape, inputs = assume_shape(claim)
-        types = _gpu_types(members, table)
+        types = gpu_types(members, table)
         link = node_link(members, links or {})
-        hardware, more = _hardware(job, members, types, table, link)
+        inside = slowest_inside([member.name for member in members if member.slots > 1], links or {})
+        hardware, more = _hardware(job, members, types, table, link, inside)
     except UnknownAssumptionError as fault:
         message = _("there is no estimate: {reason}").format(reason=fault)
         return None, [info("no-estimate", "model", message, fault.hint)]
@@ -94,10 +97,7 @@ def cost(
     layout, said = _layout(job.strategy, shape, ranks, model.precision, job.framework)
     if layout is None:
         return None, []  # The degrees do not fit the ranks, which is an error of the plan already.
-    findings = [
-        warning("layout", "strategy", problem, _("The estimate goes on as if that were possible."))
-        for problem in faults(layout, shape, ranks, hardware.gpus_per_node)
-    ]
+    findings = [_of_fault(fault, job.strategy) for fault in faults(layout, shape, ranks, hardware.gpus_per_node)]
     inputs |= layout_inputs(layout, said, hardware)
     result = estimate(shape, layout, hardware, inputs).model_copy(update={"not_counted": not_counted(job)})
     rules = rules_of_thumb(shape.parameters, ranks, len(members), layout.zero_stage)
@@ -105,12 +105,25 @@ def cost(
     return costing, [*check_shape(shape), *findings, *check_memory(result)]
 
 
+def _of_fault(fault: Fault, strategy: Strategy) -> Finding:
+    """Return a warning at the key of the number that does not fit."""
+    paths: dict[str, PathKey] = {
+        "tensor": ("strategy", "tensor_parallel_size"),
+        "pipeline": strategy.pipeline_path,
+        "virtual_stages": ("strategy", "pipeline_parallel", "virtual_stages"),
+        "global_batch": ("strategy", "data_parallel", "batch_size"),
+        "zero_stage": ("strategy", "zero_stage"),
+    }
+    hint = _("The estimate goes on as if that were possible.")
+    return warning("layout", "strategy", fault.message, hint, path=paths.get(fault.field, ()))
+
+
 def node_link(members: Sequence[Member], links: Links) -> NodeLink | None:
     """Return the slowest link that is known of, or assumed, between the nodes of a job."""
     return slowest_link([(member.name, member.environment.zone) for member in members], links)
 
 
-def _gpu_types(members: Sequence[Member], table: GpuTable) -> tuple[GpuType, ...]:
+def gpu_types(members: Sequence[Member], table: GpuTable) -> tuple[GpuType, ...]:
     """Return the type of each rank's GPU. Raises UnknownAssumptionError where one is not known."""
     types: list[GpuType] = []
     known: dict[tuple[str, float | None], GpuType | None] = {}
@@ -133,43 +146,101 @@ def _gpu_types(members: Sequence[Member], table: GpuTable) -> tuple[GpuType, ...
 
 
 def _hardware(
-    job: Job, members: Sequence[Member], types: Sequence[GpuType], table: GpuTable, link: NodeLink | None
+    job: Job,
+    members: Sequence[Member],
+    types: Sequence[GpuType],
+    table: GpuTable,
+    link: NodeLink | None,
+    inside: NodeLink | None,
 ) -> tuple[Hardware, Inputs]:
-    """Return the hardware of the slowest rank, which all others wait for, with the least memory of any."""
+    """Return the hardware of the slowest rank, which all others wait for, with the least memory of any.
+
+    What was measured inside hosts is what collectives reached there, of which nothing is taken off any more.
+    """
     precision = job.model.precision if job.model is not None else None
     slowest = min(types, key=lambda gpu: (gpu.peak_flops(precision or "bf16"), gpu.memory_bytes))
     measured = [size for member in members if member.facts and (size := member.gpu_memory_bytes)]
     is_measured = len(measured) == len(members)
     memory = float(min(measured)) if is_measured else min(gpu.memory_bytes for gpu in types)
     per_node = gcd(*(member.slots for member in members))
-    bandwidth, latency = _declared_network(job, members)
+    bandwidth, latency = _network(job, members, link)
     bandwidth = bandwidth / per_node if bandwidth is not None else None
-    if link is not None:
-        narrow = link.bandwidth / per_node
-        bandwidth = min(bandwidth, narrow) if bandwidth is not None else narrow
-        latency = max(latency or 0.0, link.latency_s)
     claim = HardwareClaim(
         slowest.name,
         len(types),
         per_node,
         gpu_memory_bytes=memory if is_measured or memory < slowest.memory_bytes else None,
+        intra_bandwidth=inside.bandwidth if inside is not None else None,
         inter_bandwidth=bandwidth,
         inter_latency_s=latency,
     )
     hardware, inputs = assume_hardware(claim, table)
     if link is not None:
-        for name, value in (("inter_bandwidth", bandwidth), ("inter_latency_s", latency)):
-            inputs[name] = Input(value=value or 0.0, source=link.source)
+        inputs |= _of_link(link, bandwidth or 0.0, latency or 0.0, per_node)
+    if inside is not None:
+        hardware = replace(hardware, efficiency=replace(hardware.efficiency, intra_node=1.0))
+        # Its latency is that of beginning a collective, which a group of many GPUs does not have once for each of them.
+        for name, number in (("intra_bandwidth", inside.bandwidth), ("efficiency.intra_node", 1.0)):
+            inputs[name] = Input(value=number, source="measured", measured_at=inside.measured_at)
     if is_measured:
-        inputs["gpus"] = Input(value=hardware.gpus, source="measured")
-        inputs["gpu.memory_bytes"] = Input(value=hardware.gpu.memory_bytes, source="measured")
+        told_at = [member.facts.time if member.facts is not None else None for member in members]
+        oldest = min((time for time in told_at if time is not None), default=None) if None not in told_at else None
+        for name, number in (("gpus", hardware.gpus), ("gpu.memory_bytes", hardware.gpu.memory_bytes)):
+            inputs[name] = Input(value=number, source="measured", measured_at=oldest)
     return hardware, inputs
+
+
+def _of_link(link: NodeLink, bandwidth: float, latency_s: float, per_node: int) -> Inputs:
+    """Return what of bandwidth (bytes a second a GPU) and latency is the link's; what a job declares may be worse."""
+    latency_at = link.latency_at or link.measured_at
+    inputs: Inputs = {}
+    if bandwidth == link.bandwidth / per_node:
+        inputs["inter_bandwidth"] = Input(value=bandwidth, source=link.source, measured_at=link.measured_at)
+    if latency_s == link.latency_s:
+        source: Source = "default" if latency_at is None else "measured"
+        inputs["inter_latency_s"] = Input(value=latency_s, source=source, measured_at=latency_at)
+    return inputs
+
+
+def _network(job: Job, members: Sequence[Member], link: NodeLink | None) -> tuple[float | None, float | None]:
+    """Return bandwidth (bytes a second a node) and latency (seconds) that count: the worse of said and known."""
+    bandwidth, latency = _declared_network(job, members)
+    if link is None:
+        return bandwidth, latency
+    narrow = min(bandwidth, link.bandwidth) if bandwidth is not None else link.bandwidth
+    return narrow, max(latency or 0.0, link.latency_s)
+
+
+def known_network(job: Job, members: Sequence[Member], link: NodeLink | None) -> Interconnect | None:
+    """Return the network between nodes where it was measured or the job declares it; `None` where a default counts."""
+    bandwidth, latency = _network(job, members, link)
+    if bandwidth is None or latency is None:
+        return None
+    known = {
+        name: item.source for name, item in (_of_link(link, bandwidth, latency, 1) if link is not None else {}).items()
+    }
+    return None if "default" in known.values() else Interconnect(bandwidth, latency)
+
+
+def crossed(job: Job, members: Sequence[Member]) -> GroupLink | None:
+    """Return what the job declares between groups of nodes, where its nodes are of several."""
+    topology = job.cluster.topology
+    if topology is None or not topology.groups:
+        return None
+    named = topology.groups_of_nodes()
+    # A node of no group is one by itself, whose id may be a group's name, too.
+    groups = {(named.get(member.node.id), None if member.node.id in named else member.node.id) for member in members}
+    return topology.between_groups if len(groups) > 1 else None
 
 
 def _declared_network(job: Job, members: Sequence[Member]) -> tuple[float | None, float | None]:
     """Return the least bandwidth (bytes a second a node) and the longest latency (seconds) that the job declares."""
     common = job.resources.network
-    networks = [network for member in members if (network := member.node.network or common) is not None]
+    networks: list[NetworkRequest | GroupLink] = [
+        network for member in members if (network := member.node.network or common) is not None
+    ]
+    if (between := crossed(job, members)) is not None:
+        networks.append(between)
     bandwidths = [network.bandwidth / _BITS for network in networks if network.bandwidth]  # None of 0.
     latencies = [network.latency * _NS for network in networks if network.latency is not None]
     return min(bandwidths, default=None), max(latencies, default=None)
@@ -187,6 +258,8 @@ def _layout(
     micro = stages.micro_batch_size if stages is not None else None
     schedule = stages.schedule if stages is not None else None
     chunks = stages.virtual_stages if stages is not None else None
+    if batch is not None and strategy.data_parallel is not None and not strategy.data_parallel.has_equal_shares:
+        batch = -(-batch // (data * (micro or 1))) * data * (micro or 1)  # Shared out by speed, it need not be whole.
     usual_micro = max((batch or data) // data, 1) if pipeline == 1 else 1
     used_micro = micro or usual_micro
     said: Mapping[str, object] = {

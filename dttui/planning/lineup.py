@@ -47,6 +47,16 @@ class Lineup(BaseModel):
                 seats[stood_for.get(node.name, node.name)] = seat
         return Lineup(seats=seats)
 
+    @classmethod
+    def chosen(cls, choice: Mapping[str, str], plan: Plan) -> Lineup:
+        """Return who takes part where others do as well as the nodes that a plan names.
+
+        Args:
+            choice: node of the plan → environment that stands for it.
+            plan: as the job's file has it.
+        """
+        return cls().changed(choice, plan)
+
     def apply(self, job: Job, inventory: Inventory) -> Job:
         """Return the job with who takes part now; without a master the first node is it."""
         nodes = []
@@ -57,7 +67,7 @@ class Lineup(BaseModel):
                 nodes.append(node)
             elif (seat := self.seats[name]) is not None:
                 nodes.append(_seated(node, seat))
-        cluster = job.cluster.model_copy(update={"nodes": tuple(nodes), "topology": None})
+        cluster = job.cluster.model_copy(update={"nodes": tuple(nodes), "candidates": (), "topology": None})
         changed = {"cluster": cluster, "recovery": _settled(job.recovery, len(nodes))}
         return job.model_copy(update=changed) if self.seats else job
 

@@ -20,6 +20,7 @@ from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess, fill, is_
 from dttui.planning.cost.estimate import Estimate
 from dttui.planning.cost.rules_of_thumb import RulesOfThumb
 from dttui.planning.formal import Formal
+from dttui.planning.health import HealthPolicy
 from dttui.planning.recovery import RecoveryPolicy
 from dttui.planning.resumption import Resume, Resumption
 from dttui.spec.container import Container
@@ -81,6 +82,15 @@ class Aggregate(_Value):
         return self.gpu_count < self.gpus_there
 
 
+class PlannedCommand(_Value):
+    """A command that is run beside a node's processes. Strings may hold holes."""
+
+    argv: tuple[str, ...]
+    """Command and arguments."""
+    cwd: str
+    """Working directory."""
+
+
 class PlannedNode(NodePlace):
     """One node of the plan: its place, and what runs there."""
 
@@ -96,8 +106,12 @@ class PlannedNode(NodePlace):
     """What runs."""
     required_paths: tuple[str, ...] = ()
     """Absolute paths that must exist on the host."""
+    health: PlannedCommand | None = None
+    """What says whether it goes well there, in the environment of the first of its processes."""
     port_range: tuple[int, int] | None = None
     """Where its own port is taken from; `None` where only the master needs one."""
+    gpu_names: tuple[str, ...] = ()
+    """Names of the host's GPUs, by index; fewer where they are not known."""
 
     @property
     def serves_only(self) -> bool:
@@ -153,6 +167,10 @@ class Plan(_Value):
     """Of each rank's stdout and stderr, how much is kept on the host's disk."""
     require_process_group: Literal["auto", True, False] = "auto"
     """Whether all ranks must form one process group, as the job has it."""
+    health: HealthPolicy | None = None
+    """When each node's `health` is run, and what its failures come to; `None` where the job asks for none."""
+    candidates: tuple[str, ...] = ()
+    """Environments that do as well as its nodes, where the job waits for its hosts."""
     resumption: Resumption = Resumption()
     """What commands get besides in an attempt that is not the first."""
 

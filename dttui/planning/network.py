@@ -49,6 +49,10 @@ def choose_backend(job: Job, members: tuple[Member, ...]) -> tuple[str, list[Fin
         known = ", ".join(item.label for item in frameworks() if item.plain_protocol == "gRPC")
         message = _("gRPC is for {frameworks}; {protocol} is used").format(frameworks=known, protocol=other)
         findings.append(warning("grpc", subject, message, _("Write protocol: NCCL, or leave it out.")))
+    elif protocol == "custom" and members:
+        message = _("dttui has ranks talk by {protocol}; whatever else the script's own protocol needs, run.env says")
+        message = message.format(protocol={"nccl": "NCCL"}.get(backend, other))
+        findings.append(info("custom-protocol", subject, message))
     if has_grpc and (protocol == "gRPC" or len(workers) < len(members)):
         if protocol == "NCCL" and backend == "nccl":
             message = _("gRPC is used instead of NCCL: parameters and gradients go to the servers and back")
@@ -170,8 +174,8 @@ def _same_machines(members: tuple[Member, ...]) -> list[Finding]:
     findings: list[Finding] = []
     seen: dict[object, Member] = {}
     for member in members:
-        marks, conflicts = _marks(member.environment, _plain(member.address))
-        first = next((seen[mark] for mark in conflicts if mark in seen), None)
+        identities, conflicts = _identities(member.environment, _plain(member.address))
+        first = next((seen[identity] for identity in conflicts if identity in seen), None)
         if first is not None:
             message = _("two nodes with one address: {one} and {other} are both {address}")
             message = message.format(one=first.name, other=member.name, address=member.address)
@@ -179,27 +183,30 @@ def _same_machines(members: tuple[Member, ...]) -> list[Finding]:
                 "Leave one of them out, or set `address` of each in the inventory to the one the others reach it by."
             )
             findings.append(error("same-address", member.name, message, hint, path=(*member.path, "id")))
-        for mark in marks:
-            seen.setdefault(mark, member)
+        for identity in identities:
+            seen.setdefault(identity, member)
     return findings
 
 
-def _marks(environment: Environment, address: str) -> tuple[list[object], list[object]]:
-    """Return what an environment is known by, and which marks of another say that both are one host."""
-    if environment.reach is Reach.LOCAL:
-        own: list[object] = [("agent", environment.agent_root)]
-        return [*own, ("local address", address)], [*own, ("remote address", address), ("address inside", address)]
-    if environment.reach is Reach.EXEC:
-        own = [("command", environment.exec)]
-        if not environment.has_training_address:
-            return own, own
-        # Containers of one machine may share its network, and still be two.
-        return [*own, ("address inside", address)], [*own, ("remote address", address), ("local address", address)]
-    own = [("remote address", address), _endpoint(environment)]
-    return own, [*own, ("local address", address), ("address inside", address)]
+def _identities(environment: Environment, address: str) -> tuple[list[object], list[object]]:
+    """Return what an environment is known by, and which of those of another say that both are one host."""
+    own: list[object]
+    match environment.reach:
+        case Reach.LOCAL:
+            own = [("agent", environment.agent_root)]
+            return [*own, ("local address", address)], [*own, ("remote address", address), ("address inside", address)]
+        case Reach.EXEC:
+            own = [("command", environment.exec)]
+            if not environment.has_training_address:
+                return own, own
+            # Containers of one machine may share its network, and still be two.
+            return [*own, ("address inside", address)], [*own, ("remote address", address), ("local address", address)]
+        case Reach.SSH:
+            own = [("remote address", address), _ssh_endpoint(environment)]
+            return own, [*own, ("local address", address), ("address inside", address)]
 
 
-def _endpoint(environment: Environment) -> tuple[str, int, str | None]:
+def _ssh_endpoint(environment: Environment) -> tuple[str, int, str | None]:
     return _plain(environment.host or ""), environment.port or _SSH_PORT, environment.proxy_jump
 
 

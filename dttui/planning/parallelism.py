@@ -62,7 +62,6 @@ class _Degree:
 def _degrees(job: Job) -> list[_Degree]:
     """Return the degrees that are given, the outermost first."""
     strategy = job.strategy
-    pipeline = next(iter(strategy.pipeline_spellings), ("pipeline_parallel_size",))
     context, option = context_degree(job), traits_of(job.framework).context_option or ""
     given: tuple[tuple[str, int | None, PathKey], ...] = (
         (_("data"), strategy.data_parallel_size, _DATA),
@@ -72,7 +71,7 @@ def _degrees(job: Job) -> list[_Degree]:
             context if context > 1 else None,
             ("framework_options", option),
         ),
-        (_("pipeline"), pipeline_degree(strategy), ("strategy", *pipeline)),
+        (_("pipeline"), pipeline_degree(strategy), strategy.pipeline_path),
     )
     return [_Degree(name, value, path) for name, value, path in given if value is not None]
 

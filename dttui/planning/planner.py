@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from dtagent.protocol.facts import HostFacts
 
 from dttui.frameworks import Framework, get_framework, traits_of
-from dttui.frameworks.base import DatasetLocation, JobLayout, NodeLayout, NodePlace, Rank
+from dttui.frameworks.base import DatasetLocation, JobLayout, LinkTuning, NodeLayout, NodePlace, Rank
+from dttui.frameworks.parts.collective_settings import check_collective_settings
 from dttui.frameworks.parts.collective_timeout import check_passed_on
-from dttui.frameworks.parts.container import check_container, contain
+from dttui.frameworks.parts.container import beside, check_container, contain
 from dttui.frameworks.parts.elastic import elastic_of
 from dttui.frameworks.parts.environment import addresses_file
 from dttui.frameworks.parts.nccl import check_nccl
@@ -21,22 +24,25 @@ from dttui.inventory.models import Inventory
 from dttui.planning.aggregate import aggregate
 from dttui.planning.axioms import check_axioms, formalise
 from dttui.planning.binding import bind
+from dttui.planning.candidates import candidates_of, check_candidates
 from dttui.planning.checkpoints import check_checkpoints, resumption_of, with_interval
-from dttui.planning.collective_advice import check_collectives
+from dttui.planning.collective_advice import check_buckets, check_collectives, check_topology, tune
 from dttui.planning.completeness import check_completeness, check_unused
 from dttui.planning.cost.hardware import GpuTable, gpu_table
 from dttui.planning.cost.links import Links
 from dttui.planning.costing import Costed, cost, node_link
+from dttui.planning.health import check_health, health_of
 from dttui.planning.job_sources import Sources, locate_dataset, locate_sources, required_paths
-from dttui.planning.models import DEFAULT_PYTHON, Plan, PlannedNode
+from dttui.planning.models import DEFAULT_PYTHON, Plan, PlannedCommand, PlannedNode
 from dttui.planning.network import check_network, choose_backend, master_address
 from dttui.planning.parallelism import check_degrees, check_splitting
 from dttui.planning.recovery import policy_of
 from dttui.planning.recovery_check import check_recovery
 from dttui.planning.roster import Member, computing, make_roster
+from dttui.planning.shares import Shares, share_out, tell_shares
 from dttui.planning.start_time import start_estimate_s
 from dttui.spec.findings import Finding, Severity, error, errors_first
-from dttui.spec.models import Job
+from dttui.spec.models import Job, Run
 
 __all__ = ["bind", "plan"]
 
@@ -52,6 +58,7 @@ def plan(
     gpus: GpuTable | None = None,
     now: float | None = None,
     costed: Costed | None = None,
+    measured: Mapping[str, float] | None = None,
 ) -> Plan:
     """Return what will run, and everything there is to say about it, the errors first.
 
@@ -65,6 +72,7 @@ def plan(
         gpus: types of GPUs, where a person has more than dttui knows.
         now: seconds since the epoch, to say how old a measurement is.
         costed: what the same job costs, with the same GPUs and links; it counts where it is of the same nodes.
+        measured: node → samples a second of a rank there, where an attempt has told.
     """
     roster = make_roster(job, inventory, facts or {})
     members = roster.members
@@ -73,27 +81,43 @@ def plan(
     dataset, dataset_findings = locate_dataset(job, inventory)
     sources = locate_sources(job.run) if job.run is not None else None
     framework = get_framework(job.framework) if job.framework is not None else None
-    layouts = _layouts(job, members, framework.rank if framework is not None else Rank.SLOT)
+    layouts = _layouts(job, members, framework)
     required = required_paths(job, dataset, sources)
-    has_ports = framework is not None and framework.needs_ports
-    nodes = tuple(
-        _bare_node(job, member, place, required, has_port=has_ports)
-        for member, place in zip(members, layouts, strict=True)
-    )
+    nodes = _bare_nodes(job, members, layouts, required, framework)
     if costed is None or costed.members != workers:
         costed = Costed(workers, *cost(job, workers, gpus or gpu_table(), links))
     costing = costed.costing
-    job = with_interval(job, costing.estimate if costing is not None else None)
-    layout, of_framework = _layout(job, framework, layouts, members, backend, dataset, sources)
+    estimate = costing.estimate if costing is not None else None
+    job = with_interval(job, estimate)
+    link = node_link(members, links or {})
+    tuning = tune(job, workers, link, costing)
+    layout, of_framework = _layout(job, framework, layouts, members, backend, dataset, sources, tuning)
+    elastic = elastic_of(layout) if layout is not None else None
+    shares, of_shares = share_out(
+        job,
+        inventory,
+        members,
+        layouts,
+        framework,
+        gpus or gpu_table(),
+        is_elastic=elastic is not None,
+        measured=measured or {},
+    )
+    if shares is not None:
+        of_shares.append(tell_shares(shares, layouts, costing))
     if framework is not None and layout is not None:
+        layout = replace(layout, shares=shares.samples if shares is not None else None)
         nodes = tuple(_with_bundle(node, framework, layout, required) for node in nodes)
         findings += [*check_nccl(layout), *check_passed_on(layout, framework)]
-    elastic = elastic_of(layout) if layout is not None else None
-    told = {finding.message for finding in of_framework}
-    share = costing.estimate.communication_share if costing is not None else None
+        findings += check_collective_settings(layout, framework)
+        findings += check_buckets(layout, framework, workers, link, now)
+    least = elastic.min_nodes if elastic is not None else None
+    share = estimate.communication_share if estimate is not None else None
     findings = [
         *check_completeness(job),
         *check_recovery(job, inventory, members, framework),
+        *check_candidates(job, inventory, members),
+        *check_health(job),
         *check_container(job, required, uses_gpus=any(node.cuda_slots for node in nodes)),
         *of_framework,
         *_check_end(nodes),
@@ -103,11 +127,11 @@ def plan(
         *(sources.findings if sources is not None else ()),
         *check_degrees(job, roster.world_size),
         *findings,
-        *check_network(members, node_link(members, links or {}), share, now),
+        *check_network(members, link, share, now),
         *check_splitting(job),
-        *(finding for finding in costed.findings if finding.message not in told),
-        *(check_axioms(costing, workers, now) if costing is not None else ()),
-        *(check_collectives(job, costing, len(workers)) if costing is not None else ()),
+        *check_topology(job, workers),
+        *of_shares,
+        *_check_cost(job, costed, workers, of_framework, now, shares),
         *check_checkpoints(job, len(members)),
         *check_unused(job),
     ]
@@ -123,20 +147,48 @@ def plan(
         aggregate=aggregate(members),
         start_estimate_s=start_estimate_s(len(members)),
         findings=errors_first(findings),
-        secrets=job.run.secrets if job.run is not None else (),
-        python=job.run.python if job.run is not None else None,
-        container=job.run.container if job.run is not None else None,
-        own_variables=tuple(job.run.env) if job.run is not None else (),
+        **_of_run(job.run),
         rendezvous_timeout_s=job.communication.rendezvous_timeout_s,
-        min_nodes=elastic.min_nodes if elastic is not None else None,
+        min_nodes=least,
         log_cap_bytes=job.monitoring.log_cap,
         require_process_group=job.require_process_group,
-        recovery=policy_of(job.recovery, inventory, elastic.min_nodes if elastic is not None else None),
-        resumption=resumption_of(job, costing.estimate if costing is not None else None),
-        estimate=costing.estimate if costing is not None else None,
+        recovery=policy_of(job.recovery, inventory, least),
+        health=health_of(job),
+        candidates=candidates_of(job, inventory, members),
+        resumption=resumption_of(job, estimate),
+        estimate=estimate,
         rules_of_thumb=costing.rules_of_thumb if costing is not None else None,
         formal=formalise(job, members, backend, costing),
     )
+
+
+def _of_run(run: Run | None) -> dict[str, Any]:
+    """Return what a plan has of `run` as it stands there."""
+    if run is None:
+        return {}
+    return {
+        "secrets": run.secrets,
+        "python": run.python,
+        "container": run.container,
+        "own_variables": tuple(run.env),
+    }
+
+
+def _check_cost(
+    job: Job,
+    costed: Costed,
+    workers: tuple[Member, ...],
+    of_framework: Iterable[Finding],
+    now: float | None,
+    shares: Shares | None,
+) -> list[Finding]:
+    """Return what there is to say of what the job costs, but for numbers that its framework has refused already."""
+    refused = {(finding.code, finding.where) for finding in of_framework}
+    findings = [finding for finding in costed.findings if (finding.code, finding.where) not in refused]
+    if costed.costing is not None:
+        findings += check_axioms(costed.costing, workers, now, shares)
+        findings += check_collectives(job, costed.costing, len(workers))
+    return findings
 
 
 def _layout(
@@ -147,6 +199,7 @@ def _layout(
     backend: str,
     dataset: DatasetLocation | None,
     sources: Sources | None,
+    tuning: LinkTuning,
 ) -> tuple[JobLayout | None, list[Finding]]:
     """Return what the framework makes the bundles of, and what it says to that; `None` where it cannot make them."""
     if framework is None:
@@ -166,6 +219,7 @@ def _layout(
         cwd=sources.cwd,
         dataset=dataset,
         options=options,
+        tuning=tuning,
     )
     findings = framework.check_layout(layout)
     return (None if given is None or _has_errors(findings) else layout), findings
@@ -196,8 +250,9 @@ def _has_errors(findings: Iterable[Finding]) -> bool:
     return any(finding.severity is Severity.ERROR for finding in findings)
 
 
-def _layouts(job: Job, members: tuple[Member, ...], rank: Rank) -> tuple[NodeLayout, ...]:
+def _layouts(job: Job, members: tuple[Member, ...], framework: Framework | None) -> tuple[NodeLayout, ...]:
     """Give each node its ranks: contiguous, in order of node rank."""
+    rank = framework.rank if framework is not None else Rank.SLOT
     layouts: list[NodeLayout] = []
     first = 0
     default = job.resources.network.interface if job.resources.network is not None else None
@@ -243,6 +298,21 @@ def _prefix(job: Job) -> tuple[str, ...]:
     return run.prefix if run is not None and run.container is None and leads_elsewhere(run.prefix) else ()
 
 
+def _bare_nodes(
+    job: Job,
+    members: tuple[Member, ...],
+    layouts: tuple[NodeLayout, ...],
+    required: tuple[str, ...],
+    framework: Framework | None,
+) -> tuple[PlannedNode, ...]:
+    """Return the nodes as any framework has them, without what runs there."""
+    has_ports = framework is not None and framework.needs_ports
+    return tuple(
+        _bare_node(job, member, place, required, has_port=has_ports)
+        for member, place in zip(members, layouts, strict=True)
+    )
+
+
 def _bare_node(
     job: Job, member: Member, place: NodeLayout, required: tuple[str, ...], *, has_port: bool
 ) -> PlannedNode:
@@ -253,6 +323,7 @@ def _bare_node(
         zone=member.environment.zone,
         required_paths=required,
         port_range=member.environment.ports if has_port else None,
+        gpu_names=() if place.simulated else member.gpu_names,
     )
 
 
@@ -261,4 +332,9 @@ def _with_bundle(node: PlannedNode, framework: Framework, layout: JobLayout, pat
     processes = tuple(contain(process, layout, place, paths) for process in framework.processes(layout, place))
     addresses = addresses_file(layout)
     files = (*framework.node_files(layout, place), *([addresses] if addresses is not None else []))
-    return node.model_copy(update={"files": files, "processes": processes})
+    asked = layout.job.monitoring.health
+    health = None
+    if asked is not None and processes:
+        argv = beside(processes[0], (*node.prefix, *asked.command), layout, place)
+        health = PlannedCommand(argv=argv, cwd=processes[0].cwd)
+    return node.model_copy(update={"files": files, "processes": processes, "health": health})

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dttui.frameworks import traits_of
 from dttui.frameworks.base import Framework
 from dttui.frameworks.parts.elastic import ElasticOptions
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
-from dttui.planning.recovery import LEAST_HEARTBEAT_S
+from dttui.planning.recovery import LEAST_HANG_S, LEAST_HEARTBEAT_S, LEAST_STRAGGLER_S
+from dttui.planning.reserves import check_reserves
 from dttui.planning.roster import Member
 from dttui.spec.findings import Finding, error, info, warning
 from dttui.spec.models import Job, Recovery, RecoveryAction
-from dttui.spec.problems import PathKey, did_you_mean
+from dttui.spec.problems import PathKey
 
 _SECTION = "recovery"
 
@@ -30,6 +32,9 @@ def check_recovery(
         *_check_causes(recovery),
         *_check_heartbeat(recovery),
         *_check_fence(recovery),
+        *_check_alerts(job),
+        *_check_hang(recovery),
+        *_check_straggler(recovery, framework),
     ]
 
 
@@ -51,6 +56,18 @@ def _in_vain(recovery: Recovery) -> Iterator[Finding]:
         yield info("recovery-in-vain", f"{_SECTION}.max_restarts", message, path=(_SECTION, "max_restarts"))
 
 
+def _check_alerts(job: Job) -> Iterator[Finding]:
+    """Name the alerts that are to restart the job where no other attempt follows."""
+    if job.recovery.action is not RecoveryAction.STOP and job.recovery.max_restarts:
+        return
+    for index, alert in enumerate(job.monitoring.alerts):
+        if alert.action == "restart":
+            message = _("an alert is to restart the job, and recovery allows no other attempt: it is only told")
+            hint = _("Write recovery.on_node_failure: restart and recovery.max_restarts, or leave the action out.")
+            path: PathKey = ("monitoring", "alerts", index, "action")
+            yield warning("recovery-in-vain", f"monitoring.alerts[{index}].action", message, hint, path=path)
+
+
 def _finding(message: str, keys: Sequence[str], hint: str) -> Finding:
     named = ", ".join(f"{_SECTION}.{key}" for key in keys)
     path: PathKey = (_SECTION, keys[0])
@@ -63,26 +80,8 @@ def _check_spares(recovery: Recovery, inventory: Inventory, members: Sequence[Me
         message = _("a node can be replaced only where there is a spare")
         hint = _("Name environments that wait for that: spares: [gpu7, gpu8].")
         yield error("replace-needs-spares", subject, message, hint, path=(_SECTION, "on_node_failure"))
-    taken = {member.name for member in members}
-    most = max((member.slots for member in members), default=0)
-    for index, spare in enumerate(recovery.spares):
-        path: PathKey = (_SECTION, "spares", index)
-        environment = inventory.find(spare)
-        if environment is None:
-            names = [key for item in inventory.environments for key in (item.name, item.id) if key is not None]
-            message = _("there is no environment {name}").format(name=spare)
-            yield error("unknown-spare", spare, message, did_you_mean(spare, names), path=path)
-            continue
-        if environment.name in taken:
-            message = _("{name} takes part already, and cannot be a spare besides").format(name=environment.name)
-            yield error("same-environment", spare, message, _("Name each environment once."), path=path)
-        taken.add(environment.name)
-        gpu = environment.resources.gpu
-        if gpu is not None and gpu.count < most:
-            message = _("{name} has {count} GPUs, and a node of the job uses {most}: it can take no such node's place")
-            yield warning(
-                "small-spare", spare, message.format(name=environment.name, count=gpu.count, most=most), path=path
-            )
+    taken = _("{name} takes part already, and cannot be a spare besides")
+    yield from check_reserves("spare", recovery.spares, inventory, members, (_SECTION, "spares"), taken)
 
 
 def _check_min_nodes(recovery: Recovery, count: int) -> Iterator[Finding]:
@@ -115,6 +114,46 @@ def _check_fence(recovery: Recovery) -> Iterator[Finding]:
                     "would end their ranks")  # fmt: skip
         told = message.format(seconds=recovery.self_fence_s, least=least)
         yield warning("fence-short", f"{_SECTION}.self_fence_s", told, path=(_SECTION, "self_fence_s"))
+
+
+def _check_hang(recovery: Recovery) -> Iterator[Finding]:
+    path: PathKey = (_SECTION, "on_hang")
+    for key, seconds in (("hang_s", recovery.hang_s), ("hang_first_s", recovery.hang_first_s)):
+        if seconds is not None and seconds < LEAST_HANG_S:
+            message = _("{key} is {seconds:g}, and counts as {least:g}: lines take their time to come from busy hosts")
+            told = message.format(key=key, seconds=seconds, least=LEAST_HANG_S)
+            yield warning("hang-short", f"{_SECTION}.{key}", told, path=(_SECTION, key))
+    if recovery.hang_s is None and recovery.hang_first_s is None:
+        if "on_hang" in recovery.model_fields_set:
+            message = _("without effect, since neither hang_s nor hang_first_s is given: {keys}")
+            yield _finding(message, ["on_hang"], _("Write hang_s: 600, say."))
+    elif recovery.on_hang == "restart" and not (recovery.max_restarts and recovery.action is not RecoveryAction.STOP):
+        message = _("a hang ends the job: no other attempt follows a failure")
+        hint = _("Write on_node_failure: restart, or on_hang: report.")
+        yield warning("hang-ends-job", f"{_SECTION}.on_hang", message, hint, path=path)
+
+
+def _check_straggler(recovery: Recovery, framework: Framework | None) -> Iterator[Finding]:
+    if recovery.on_straggler == "replace":
+        hint = _("It wants straggler_s, on_node_failure: replace, and spares.")
+        lacks = [] if recovery.straggler_s is not None else ["straggler_s"]
+        lacks += [] if recovery.action is RecoveryAction.REPLACE else ["on_node_failure: replace"]
+        lacks += [] if recovery.spares else ["spares"]
+        if lacks:
+            message = _("on_straggler: replace replaces nobody without {keys}").format(keys=", ".join(lacks))
+            path: PathKey = (_SECTION, "on_straggler")
+            yield warning("straggler-in-vain", f"{_SECTION}.on_straggler", message, hint, path=path)
+    if recovery.straggler_s is not None and recovery.straggler_s < LEAST_STRAGGLER_S:
+        message = _("straggler_s is {seconds:g}, and counts as {least:g}: ranks are asked four times in it")
+        told = message.format(seconds=recovery.straggler_s, least=LEAST_STRAGGLER_S)
+        yield warning("straggler-short", f"{_SECTION}.straggler_s", told, path=(_SECTION, "straggler_s"))
+    traits = traits_of(framework.name) if framework is not None else None
+    if recovery.straggler_s is not None and traits and not (traits.uses_torch and traits.process_group.is_torchs):
+        message = _("the ranks of {framework} cannot be asked who waits for whom: one is named by the steps that it "
+                    "reports, or by its GPU; where ranks train in step, all take as long for a step")  # fmt: skip
+        told = message.format(framework=framework.label if framework is not None else "")
+        hint = _("Have every rank report its steps to DTTUI_METRICS; of ranks in step `dttui stacks` tells more.")
+        yield warning("straggler-by-steps", f"{_SECTION}.straggler_s", told, hint, path=(_SECTION, "straggler_s"))
 
 
 def _check_continue(recovery: Recovery, framework: Framework | None) -> Iterator[Finding]:

@@ -58,6 +58,8 @@ class Resumption(BaseModel):
     """Where checkpoints go, where copies of them are made: the same absolute path on all hosts."""
     shared: bool = False
     """Whether all hosts see the same directories of checkpoints."""
+    is_kept: bool = False
+    """Whether the job says where its checkpoints go, and so how many stay."""
     own_args: tuple[str, ...] = ()
     """Added before those, whether there is one or not; `{own}` stands for the attempt's own directory."""
 

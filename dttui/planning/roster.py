@@ -14,7 +14,7 @@ from dttui.planning.gpu_names import gpu_type
 from dttui.spec.findings import Finding, error, info, warning
 from dttui.spec.models import CpuRequest, GpuRequest, Job, Node, NodeResources
 from dttui.spec.problems import PathKey, did_you_mean
-from dttui.spec.units import format_bytes
+from dttui.spec.quantities import format_bytes
 
 if TYPE_CHECKING:
     from dtagent.protocol.facts import HostFacts

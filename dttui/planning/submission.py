@@ -32,5 +32,9 @@ class Submission:
     """Codes of errors that the preflight is to ignore."""
     source: YamlSource | None = None
     """What `text` was parsed to, where that is at hand."""
+    is_queued: bool = False
+    """Whether it waits until its hosts have room, in the order of asking."""
+    for_s: float | None = None
+    """For how long the person means to need the hosts; others are told, and nothing happens then."""
     continues: str | None = None
     """Id of a job that is over, from whose newest checkpoint this one goes on."""

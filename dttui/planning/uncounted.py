@@ -15,6 +15,9 @@ _UNKNOWN = Uncounted(N_("what it changes is not known"))
 JOB_CLASSES: dict[str, str | Uncounted] = {
     "strategy.type": NEUTRAL,
     "strategy.data_parallel.batch_size": COUNTED,
+    "strategy.data_parallel.shares": Uncounted(
+        N_("all ranks are taken to have as many samples"), lambda shares: shares == "equal"
+    ),
     "strategy.data_parallel.num_workers": Uncounted(N_("data is taken to be there when a rank wants it")),
     "strategy.data_parallel.data_sharding": NEUTRAL,
     "strategy.model_parallel.model_splitting": Uncounted(N_("all stages are taken to have as many layers")),
@@ -40,11 +43,18 @@ JOB_CLASSES: dict[str, str | Uncounted] = {
     "cluster.nodes.network.interface": NEUTRAL,
     "cluster.nodes.network": COUNTED,
     "cluster.nodes": NEUTRAL,
-    "cluster.topology": Uncounted(N_("all nodes are taken to be as near to each other as the slowest link says")),
+    "cluster.candidates": Uncounted(N_("the nodes that are named are taken to be those that train")),
+    "cluster.topology.groups": NEUTRAL,  # By themselves: with them between_groups counts.
+    "cluster.topology.between_groups": COUNTED,
+    "cluster.topology.type": Uncounted(N_("all nodes are taken to be as near to each other as the slowest link says")),
     "cluster": NEUTRAL,
     "communication.protocol": Uncounted(
         N_("ranks are taken to talk as NCCL's do"), lambda protocol: protocol == "NCCL"
     ),
+    "communication.compression": Uncounted(
+        N_("gradients are taken to travel as they are kept"), lambda compression: compression == "none"
+    ),
+    "communication.overlap": Uncounted(OVERLAP),
     "communication.rendezvous_timeout": NEUTRAL,
     "communication.collective_timeout": NEUTRAL,
     "communication.allreduce.buffer_size": Uncounted(OVERLAP),

@@ -8,6 +8,7 @@ from statistics import median
 
 from dtagent.protocol.facts import HostFacts
 from dtagent.protocol.probes import PathsReply, PathState
+from dtagent.protocol.sentences import HELD_BACK
 from dtagent.protocol.telemetry import GpuSample, HostSample
 
 from dttui import __version__
@@ -34,9 +35,6 @@ PROCESSES_BASE, PROCESSES_PER_RANK = 256, 64
 LOCKED_MEMORY_WANTED_KIB = 64 * 1024
 """RDMA registers its buffers in locked memory."""
 CLOCK_WANTED_S = 1.0
-
-_HELD_BACK = frozenset({"hardware slowdown", "hardware thermal slowdown", "power brake", "software thermal slowdown"})
-"""Reasons for a low clock that are no choice of anybody's."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +167,7 @@ def judge_limits(node: PlannedNode, facts: HostFacts, world_size: int) -> Judgem
 
 
 def judge_clock(
-    name: str, offset_s: float, round_trip_s: float, everyone: Sequence[float], *, is_elastic: bool = False
+    name: str, offset_s: float, round_trip_s: float, everyone: Sequence[float], *, min_nodes: int | None = None
 ) -> Judgement:
     """Compare a host's clock with what most clocks say, the login node's among them.
 
@@ -178,14 +176,14 @@ def judge_clock(
         offset_s: its clock minus the login node's.
         round_trip_s: of the measurement; half of it is the uncertainty.
         everyone: offsets of all nodes.
-        is_elastic: whether torchrun will compare the clocks of the nodes.
+        min_nodes: with how many an elastic job goes on, whose clocks torchrun will compare; `None` for any other.
     """
     text = f"{_span(offset_s)} ± {_span(round_trip_s / 2).lstrip('+')}"
     skew_s = offset_s - median([0.0, *everyone])
     if abs(skew_s) - round_trip_s / 2 <= CLOCK_WANTED_S:
         return Judgement(text)
     message = _("{host}: its clock is off by {skew}").format(host=name, skew=_span(skew_s))
-    if is_elastic and abs(skew_s) - round_trip_s / 2 > MOST_CLOCK_SKEW_S:
+    if min_nodes is not None and abs(skew_s) - round_trip_s / 2 > MOST_CLOCK_SKEW_S:
         why = _("An elastic job takes a host for dead by its clock: let NTP or chrony set it, or leave elastic out.")
         return Judgement(text, (error("elastic-clock", name, message, why),))
     hint = _("Let NTP or chrony set it: logs of several hosts are hard to compare, and certificates may fail.")
@@ -267,7 +265,7 @@ def _troubles(gpu: GpuSample) -> Iterator[tuple[str, str]]:
         yield "gpu-ecc", ""
     if gpu.xid_count:
         yield "gpu-xid", str(gpu.xid_last)
-    if held_back := sorted(_HELD_BACK.intersection(gpu.throttle_reasons or ())):
+    if held_back := sorted(HELD_BACK.intersection(gpu.throttle_reasons or ())):
         yield "gpu-throttled", joined(", ", map(agent_term, held_back))
 
 

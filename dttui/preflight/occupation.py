@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dtagent.protocol.telemetry import GpuSample, HostSample
 
 from dttui.agent_words import agent_text
+from dttui.fleet.occupants import occupant_text, occupants_of, on_gpu
 from dttui.i18n import _, joined, ngettext
 from dttui.inventory.models import Inventory
 from dttui.planning.models import Finding, Plan, PlannedNode
@@ -46,7 +47,13 @@ def count_free(sample: HostSample, slots: int) -> tuple[int, int]:
         slots: number of simulated GPUs; 0 where they are not.
     """
     if slots:
-        taken = sum(max(1, sum(rank.simulated_gpus or 1 for rank in ranks)) for ranks in sample.ranks.values())
+        told = {hold.job: hold.simulated for hold in sample.holds or () if hold.simulated}
+        taken = sum(told.values())
+        taken += sum(
+            max(1, sum(rank.simulated_gpus or 1 for rank in ranks))
+            for job, ranks in sample.ranks.items()
+            if job not in told
+        )
         return max(0, slots - taken), slots
     return sum(not _holders(gpu, sample) for gpu in sample.gpus), len(sample.gpus)
 
@@ -55,15 +62,14 @@ def _too_few(node: PlannedNode, sample: HostSample, slots: int) -> Finding | Non
     """Compare what is free with what the job uses; `slots` is the number of simulated GPUs."""
     free, _every = count_free(sample, slots)
     if slots:
-        who = [_("job {id}").format(id=job) for job in sample.ranks]
+        who = [occupant_text(occupant) for occupant in occupants_of(sample) if occupant.is_own or occupant.simulated]
         wanted = node.slots
     else:
-        held = {gpu.index: _holders(gpu, sample) for gpu in sample.gpus}
-        who = [
-            _("GPU {index}: {who}").format(index=index, who=joined(", ", names))
-            for index, names in held.items()
-            if names
-        ]
+        held: dict[str, list[str]] = {}
+        for gpu in sample.gpus:
+            if names := _holders(gpu, sample):
+                held.setdefault(joined(", ", names), []).append(str(gpu.index))
+        who = [_("GPU {index}: {who}").format(index=", ".join(gpus), who=names) for names, gpus in held.items()]
         wanted = node.cuda_slots
     if free >= wanted or not who:
         return None
@@ -77,7 +83,7 @@ def _too_few(node: PlannedNode, sample: HostSample, slots: int) -> Finding | Non
 
 
 def _busy(node: PlannedNode, sample: HostSample) -> Finding | None:
-    reasons = [_("job {id}").format(id=job) for job in sample.ranks]
+    reasons = [occupant_text(occupant) for occupant in occupants_of(sample) if occupant.job is not None]
     for gpu in sample.gpus:
         reasons += [name for name in _holders(gpu, sample) if name not in reasons]
     cpus = sample.cpu_count
@@ -94,9 +100,13 @@ def _holders(gpu: GpuSample, sample: HostSample) -> list[str]:
     """Name what keeps a GPU from being used: jobs of dttui, other processes with user and pid, its own error."""
     jobs = {rank.pid: job for job, ranks in sample.ranks.items() for rank in ranks}
     names = [agent_text(gpu.error, gpu.error_notice)] if gpu.error else []
+    holders = on_gpu(sample, gpu.index)
+    names += [occupant_text(occupant) for occupant in holders]
+    known = {occupant.job for occupant in holders}
+    users = {occupant.user for occupant in holders}
     for process in gpu.processes or ():
         if process.pid in jobs:
-            names.append(_("job {id}").format(id=jobs[process.pid]))
-        else:
+            names += [_("job {id}").format(id=jobs[process.pid])] if jobs[process.pid] not in known else []
+        elif process.user not in users:
             names.append(_("{user} (pid {pid})").format(user=process.user or "?", pid=process.pid))
     return list(dict.fromkeys(names))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import TypeVar
 
@@ -24,11 +25,12 @@ from dttui.launch.command_line import needs_on_host
 from dttui.planning.binding import checkpoint_directory
 from dttui.planning.cost.links import MeasuredLink
 from dttui.planning.models import Finding, Plan, PlannedNode
+from dttui.planning.resumption import Resumption
 from dttui.preflight import hosts
 from dttui.preflight.container import image_drift, judge_image
 from dttui.preflight.framework_answers import shape_of, unread
 from dttui.preflight.framework_validation import FrameworkCheck
-from dttui.preflight.network import Network, record
+from dttui.preflight.node_reachability import Network, record
 from dttui.preflight.nodes import Checked
 from dttui.preflight.room import GPU_WAIT_S, SAMPLE_WAIT_S, judge_gpus, read_sample, wait_for_room
 from dttui.preflight.software import differences, drift_findings, facts_request, judge_software, versions_of
@@ -63,24 +65,32 @@ class Preflight:
         ignored: frozenset[str] = frozenset(),
         measures_bandwidth: bool = False,
         is_thorough: bool = False,
+        checkpoint_bytes: Mapping[str, int] | None = None,
         on_change: Changed | None = None,
         on_reached: Callable[[str], None] | None = None,
+        planning: Callable[[], AbstractAsyncContextManager[None]] = contextlib.nullcontext,
     ) -> None:
         self.board = Board(tuple(node.planned.name for node in nodes), ignored, on_change)
         self._nodes = {node.planned.name: node for node in nodes}
         self._plan = plan
         self._inventory = inventory
         self._replan = replan
+        self.over = asyncio.Event()
+        """Set once no host is asked any more."""
+        self.facts: dict[str, HostFacts] = {}
+        """Node → what its host says of itself, of those that have told it."""
         self._reached: dict[str, str] = {}
         """Node → address of the connection to it."""
-        self._facts: dict[str, HostFacts] = {}
         self._samples: dict[str, HostSample] = {}
         self._offsets: dict[str, tuple[float, float]] = {}
         """Node → its clock minus ours, and the round trip."""
         self._paths: dict[str, PathsReply] = {}
         self._images: dict[str, ImageReply] = {}
         """Node → what its engine says of the job's image."""
+        self._checkpoint_bytes = checkpoint_bytes or {}
         self._on_reached = on_reached
+        self._planning = planning
+        """Lets it plan: many at once would take all threads."""
         self._is_thorough = is_thorough
         self._frameworks = FrameworkCheck(is_thorough=is_thorough)
         self._network = Network(
@@ -96,7 +106,7 @@ class Preflight:
 
     def versions(self, name: str) -> dict[str, str]:
         """Return the versions of what the job runs with on a node, by what they are of, as far as they are known."""
-        facts = self._facts.get(name)
+        facts = self.facts.get(name)
         return versions_of(self._plan, self._planned(name), facts) if facts is not None else {}
 
     async def run(self) -> Board:
@@ -108,11 +118,13 @@ class Preflight:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self.over.set()
             await self._network.close()
         before = self._plan
-        links = self._network.links({node.name: node.zone for node in before.nodes}, time.time())
+        links = self._network.links(self._inventory.environments, time.time())
         # It looks through the files to be sent, which may be many and lie on a slow disk.
-        plan = self._plan = await asyncio.to_thread(self._replan, self._with_addresses(), dict(self._facts), links)
+        async with self._planning():
+            plan = self._plan = await asyncio.to_thread(self._replan, self._with_addresses(), dict(self.facts), links)
         if shape_of(plan) != shape_of(before):
             await asyncio.gather(*map(self._ask_framework, self._frameworks.answered))
         address = await self._master_address
@@ -123,7 +135,7 @@ class Preflight:
                 # By what the other nodes saw meanwhile.
                 self.board.put(name, {Check.MASTER: self._network.judge_master(name, address)})
         await wait_for_room(self.board, self._read_again)
-        self.board.drift = (*differences(plan, self._facts), *image_drift(self._images))
+        self.board.drift = (*differences(plan, self.facts), *image_drift(self._images))
         found: list[Finding] = [*map(forbidding, plan.findings), *drift_findings(self.board.drift)]
         failure = record(links)
         found += [failure] if failure is not None else []
@@ -208,7 +220,7 @@ class Preflight:
         name = node.planned.name
         began = time.monotonic()
         request = facts_request(self._plan, node.planned)
-        self._facts[name] = facts = await client.call("facts", request, HostFacts, FACTS_TIMEOUT_S)
+        self.facts[name] = facts = await client.call("facts", request, HostFacts, FACTS_TIMEOUT_S)
         took_s = time.monotonic() - began
         self._judge(name, took_s)
         await asyncio.gather(self._check_gpus(node, client, facts), self._check_framework(node, facts))
@@ -318,17 +330,14 @@ class Preflight:
             name: of the node.
             seconds: how long the checks took that could not be judged before.
         """
-        facts, sample, paths = self._facts.get(name), self._samples.get(name), self._paths.get(name)
+        facts, sample, paths = self.facts.get(name), self._samples.get(name), self._paths.get(name)
         planned = self._planned(name)
-        told = hosts.HostAnswers(
-            planned, self._plan.world_size, _checkpoints(planned), _room(self._plan, planned), facts, sample, paths
-        )
+        room = room_for_checkpoints(self._plan.resumption, planned, self._checkpoint_bytes)
+        told = hosts.HostAnswers(planned, self._plan.world_size, _checkpoints(planned), room, facts, sample, paths)
         found = hosts.judge_answers(told)
         if name in self._offsets:
             everyone = [offset_s for offset_s, _trip_s in self._offsets.values()]
-            found[Check.CLOCK] = hosts.judge_clock(
-                name, *self._offsets[name], everyone, is_elastic=self._plan.min_nodes is not None
-            )
+            found[Check.CLOCK] = hosts.judge_clock(name, *self._offsets[name], everyone, min_nodes=self._plan.min_nodes)
         if facts is not None and self._plan.container is None:
             found[Check.SOFTWARE] = self._frameworks.add_to(judge_software(self._plan, planned, facts), planned)
         if sample is not None:
@@ -343,7 +352,7 @@ class Preflight:
         with contextlib.suppress(HostError):  # The first reading stands.
             client = await self._nodes[name].connect()
             after = self._samples[name].seq
-            self._samples[name] = await read_sample(client, self._facts[name], after)
+            self._samples[name] = await read_sample(client, self.facts[name], after)
             self._judge(name)
 
     def _planned(self, name: str) -> PlannedNode:
@@ -360,13 +369,21 @@ class Preflight:
         return self._inventory.model_copy(update={"environments": environments})
 
 
-def _room(plan: Plan, node: PlannedNode) -> int | None:
-    """Return what checkpoints take on a node; where each host has a disk of its own, that is known of the master's.
+def room_for_checkpoints(resumption: Resumption, node: PlannedNode, measured: Mapping[str, int]) -> int | None:
+    """Return what an attempt's checkpoints take on a node; `None` where nobody knows.
 
-    The nodes after it hold the copies.
+    Where each host has a disk of its own, the estimate is of the master's, and the nodes after it hold the copies.
+
+    Args:
+        resumption: of the plan.
+        node: of the plan.
+        measured: node → bytes of one that was seen there in an attempt before.
     """
-    resumption = plan.resumption
-    return resumption.room_bytes if resumption.shared or node.node_rank <= resumption.copies else None
+    is_estimated = resumption.shared or node.node_rank <= resumption.copies
+    size = measured.get(node.name) or (max(measured.values(), default=None) if is_estimated else None)
+    if size is not None and resumption.is_kept:
+        return (resumption.keep + 1) * size
+    return resumption.room_bytes if is_estimated else None
 
 
 def _checkpoints(node: PlannedNode) -> str | None:

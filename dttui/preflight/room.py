@@ -21,7 +21,7 @@ from dttui.rpc.client import AgentClient
 SAMPLE_WAIT_S = 5.0
 GPU_WAIT_S = 8.0
 """How long the first reading of the GPUs may take."""
-ROOM_WAIT_S = 2.5
+ROOM_WAIT_S = 3.5
 """How long GPUs that are taken are looked at again before the job is refused."""
 
 
@@ -61,11 +61,11 @@ def judge_gpus(plan: Plan, inventory: Inventory, planned: PlannedNode, sample: H
     return Judgement(_("{free} of {all} free").format(free=free, all=every), found)
 
 
-async def wait_for_room(board: Board, clean_up_lost_hosts: Callable[[str], Awaitable[None]]) -> None:
-    """Look again where GPUs are taken: a job that has only just ended may be in the first reading still."""
+async def wait_for_room(board: Board, read_again: Callable[[str], Awaitable[None]]) -> None:
+    """Have hosts read again whose GPUs are taken: a job that has only just ended may be in the first reading still."""
     deadline = time.monotonic() + ROOM_WAIT_S
     while time.monotonic() < deadline:
         taken = [finding.subject for finding in board.errors if finding.code == "gpus-taken"]
         if not taken:
             return
-        await asyncio.gather(*map(clean_up_lost_hosts, taken), return_exceptions=True)
+        await asyncio.gather(*map(read_again, taken), return_exceptions=True)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import time
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from dtagent.protocol import rpc, sentences
@@ -30,6 +31,7 @@ from dttui.transport.base import ByteStream, Connection, Prompter, RemoteCommand
 from dttui.transport.deadline import within
 
 Reply = TypeVar("Reply")
+Value = TypeVar("Value")
 _FINAL = frozenset(state.value for state in NodeState if state.is_final)
 
 _STUCK_BEFORE_CODES = "the daemon has not taken a connection"
@@ -80,6 +82,8 @@ class AgentClient:
         self._sending = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._lost: HostUnreachableError | None = None
+        self._heard_at = 0.0
+        """When something came from the agent last, on the loop's clock."""
 
     @classmethod
     async def connect(
@@ -119,7 +123,13 @@ class AgentClient:
         return self.hello is not None and self.hello.takes_bytes
 
     async def call(
-        self, method: str, request: Any, reply: type[Reply], timeout_s: float = 30.0, brings: bytes = b""
+        self,
+        method: str,
+        request: Any,
+        reply: type[Reply],
+        timeout_s: float = 30.0,
+        brings: bytes = b"",
+        quiet_s: float | None = None,
     ) -> Reply:
         """Ask the agent.
 
@@ -129,6 +139,7 @@ class AgentClient:
             reply: what the answer is decoded to.
             timeout_s: how long to ask and to wait for the answer.
             brings: bytes that come along with the request, where the agent takes such.
+            quiet_s: for how long nothing at all may come from the agent, where that is less.
 
         Raises:
             HostUnreachableError: the link is gone, or no answer came.
@@ -150,11 +161,10 @@ class AgentClient:
 
         future = self._answers.expect(number)
         try:
-            frame, size = await within(exchange(), timeout_s)
+            in_time = within(exchange(), timeout_s)
+            frame, size = await (in_time if quiet_s is None else self._unless_quiet(in_time, quiet_s))
         except asyncio.TimeoutError as error:
-            raise HostUnreachableError(
-                self.name, _("{host}: no answer within {seconds:g} s").format(host=self.name, seconds=timeout_s)
-            ) from error
+            raise self._no_answer(timeout_s) from error
         finally:
             self._answers.give_up(number, was_sent=was_sent)
         self._put_off(method, frame, size)
@@ -167,6 +177,29 @@ class AgentClient:
                 self.name,
                 _("{host}: the agent's answer to {method} makes no sense").format(host=self.name, method=method),
             ) from error
+
+    def _no_answer(self, seconds: float) -> HostUnreachableError:
+        message = _("{host}: no answer within {seconds:g} s").format(host=self.name, seconds=seconds)
+        return HostUnreachableError(self.name, message)
+
+    async def _unless_quiet(self, answer: Coroutine[Any, Any, Value], quiet_s: float) -> Value:
+        """Await an answer while something comes from the agent. Raises HostUnreachableError once nothing has so long.
+
+        Who was long in asking gives it two thirds of that all the same.
+        """
+        loop = asyncio.get_running_loop()
+        least = loop.time() + quiet_s * 2 / 3
+        task = asyncio.ensure_future(answer)
+        try:
+            while not task.done():
+                left_s = max(self._heard_at + quiet_s, least) - loop.time()
+                if left_s <= 0:
+                    raise self._no_answer(quiet_s)
+                await asyncio.wait({task}, timeout=left_s)
+            return task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def telemetry(self, after_seq: int | None, wait_s: float) -> list[ReceivedSample]:
         """Wait for samples after a number, with the fields of `WATCHED`; empty where none came in time.
@@ -280,6 +313,7 @@ class AgentClient:
                 data = await self._stream.read()
                 if not data:
                     return
+                self._heard_at = asyncio.get_running_loop().time()
                 if is_between:
                     began = time.monotonic()
         except rpc.FrameError as error:

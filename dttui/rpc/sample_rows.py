@@ -49,6 +49,11 @@ class ReceivedSample:
         indices, used = columns.get("index") or (), columns.get("memory_used_mib") or ()
         return {gpu: mib for gpu, mib in zip(indices, used, strict=False) if gpu is not None and mib is not None}
 
+    @property
+    def has_waiters(self) -> bool:
+        """Whether jobs wait for GPUs of the host."""
+        return bool(dict(zip(self._fields.host, self._row[2], strict=False)).get("waits"))
+
     def line(self) -> str:
         """Return it as a job's directory keeps it."""
         return to_json(as_told(self._row, self._fields), exclude_none=True).decode()
@@ -69,6 +74,11 @@ class WholeSample(ReceivedSample):
     def gpu_memory_mib(self) -> dict[int, int]:
         """GPU → its memory in use, of those that tell it."""
         return {gpu.index: gpu.memory_used_mib for gpu in self._sample.gpus if gpu.memory_used_mib is not None}
+
+    @property
+    def has_waiters(self) -> bool:
+        """Whether jobs wait for GPUs of the host."""
+        return bool(self._sample.waits)
 
     def line(self) -> str:
         """Return it as a job's directory keeps it."""

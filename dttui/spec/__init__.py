@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from dttui.spec.problems import printable as printable
     from dttui.spec.problems import shown as shown
     from dttui.spec.problems import text_width as text_width
+    from dttui.spec.quantities import format_bytes as format_bytes
+    from dttui.spec.quantities import parse_bytes as parse_bytes
     from dttui.spec.severity import Severity as Severity
-    from dttui.spec.units import format_bytes as format_bytes
     from dttui.spec.yaml_reader import decode as decode
     from dttui.spec.yaml_reader import read_bytes as read_bytes
     from dttui.spec.yaml_reader import read_yaml as read_yaml

@@ -9,11 +9,11 @@ from pydantic import Field, model_validator
 
 from dttui.i18n import _
 from dttui.spec.durations import DURATION, parse_duration
-from dttui.spec.effects import ELASTIC_ONLY, FOR_SCRIPT, LAUNCHED
+from dttui.spec.effects import AFTER_FAILURE_ONLY, FOR_SCRIPT, LAUNCHED
 from dttui.spec.problems import PlacedValueError
+from dttui.spec.quantities import BitsPerSecond
 from dttui.spec.section import MOST_COUNT, Section
 from dttui.spec.text import Text
-from dttui.spec.units import BitsPerSecond
 
 COPY_BITS_PER_S = 2 * 10**9
 RESUME_PLACES = ("checkpoint", "directory", "step")
@@ -32,9 +32,9 @@ class Checkpoint(Section):
     """How long from one checkpoint to the next; without it what loses least, where an estimate tells that."""
     keep: int = Field(default=3, ge=1, le=MOST_COUNT, json_schema_extra=FOR_SCRIPT)
     """How many stay, the newest."""
-    copies: int = Field(default=0, ge=0, le=16, json_schema_extra=ELASTIC_ONLY)
+    copies: int = Field(default=0, ge=0, le=16, json_schema_extra=AFTER_FAILURE_ONLY)
     """On how many other nodes' disks each complete checkpoint is besides, where hosts do not see the same directory."""
-    copy_bandwidth: BitsPerSecond | None = Field(default=None, json_schema_extra=ELASTIC_ONLY)
+    copy_bandwidth: BitsPerSecond | None = Field(default=None, json_schema_extra=AFTER_FAILURE_ONLY)
     """How much of a host's network copies may take while ranks train; 2Gbps without it."""
     resume_args: tuple[Text, ...] = Field(default=(), json_schema_extra=LAUNCHED)
     """Arguments added to the command of an attempt that goes on from a checkpoint: `{checkpoint}` stands for its path,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain, islice
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from dttui.i18n import _
 from dttui.spec.effects import ESTIMATED, LAUNCHED, UNUSED, VERIFIED
 from dttui.spec.problems import MAX_PROBLEMS, PathKey, PlacedValueError, did_you_mean, with_hint
+from dttui.spec.quantities import BitsPerSecond, Bytes, Nanoseconds
 from dttui.spec.section import Section
 from dttui.spec.text import INTERFACE_NAME, Label, Text
-from dttui.spec.units import BitsPerSecond, Bytes, Nanoseconds
 
 
 class GpuRequest(Section):
@@ -92,33 +92,48 @@ class Node(Section):
 class NodeGroup(Section):
     """Nodes that are nearer to each other than to all others: a rack, a switch, a room."""
 
-    name: Label = Field(max_length=80, json_schema_extra=UNUSED)
+    name: Label = Field(max_length=80, json_schema_extra=ESTIMATED)
     """Name."""
-    nodes: tuple[Label, ...] = Field(min_length=1, json_schema_extra=UNUSED)
+    nodes: tuple[Label, ...] = Field(min_length=1, json_schema_extra=ESTIMATED)
     """Ids of nodes of the job."""
 
 
 class GroupLink(Section):
     """What the network carries between groups, a node."""
 
-    bandwidth: BitsPerSecond | None = Field(default=None, json_schema_extra=UNUSED)
+    bandwidth: BitsPerSecond | None = Field(default=None, json_schema_extra=ESTIMATED)
     """Bandwidth."""
-    latency: Nanoseconds | None = Field(default=None, json_schema_extra=UNUSED)
+    latency: Nanoseconds | None = Field(default=None, json_schema_extra=ESTIMATED)
     """Latency."""
 
 
 class Topology(Section):
-    """How the nodes are connected; checked, and of no effect yet: what a node's own link carries is said by `network`.
+    """How the nodes are connected: the estimate, and sizes that follow from the network, count with the slowest link.
 
-    Zones need not be written here: the inventory has them.
+    What a node's own link carries is said by `network`. Zones need not be written here: the inventory has them.
     """
 
     type: str | None = Field(default=None, json_schema_extra=UNUSED)
     """`ring`, `fat_tree`, …; no effect yet."""
-    groups: tuple[NodeGroup, ...] = Field(default=(), json_schema_extra=UNUSED)
-    """Which nodes are near to each other; no effect yet."""
-    between_groups: GroupLink | None = Field(default=None, json_schema_extra=UNUSED)
-    """What the network carries from one group to another; no effect yet."""
+    groups: tuple[NodeGroup, ...] = Field(default=(), json_schema_extra=ESTIMATED)
+    """Which nodes are near to each other; a node of none is by itself."""
+    between_groups: GroupLink | None = Field(default=None, json_schema_extra=ESTIMATED)
+    """What the network carries from one group to another."""
+
+    def groups_of_nodes(self) -> dict[str, str]:
+        """Return the name of the group of each node that is in one."""
+        return {node: group.name for group in self.groups for node in group.nodes}
+
+
+def _kind_of_candidates(value: Any) -> str:
+    return "a word" if isinstance(value, str) else "names"
+
+
+Candidates = Annotated[
+    Annotated[Literal["any"], Tag("a word")] | Annotated[tuple[Label, ...], Tag("names")],
+    Discriminator(_kind_of_candidates),
+]
+"""Who may take part; told apart first."""
 
 
 class Cluster(Section):
@@ -126,6 +141,9 @@ class Cluster(Section):
 
     nodes: tuple[Node, ...] = ()
     """Nodes; the master first, or marked by its role."""
+    candidates: Candidates = Field(default=(), json_schema_extra=LAUNCHED)
+    """Environments, by id or name, that do as well: with `--queue` the job starts on as many of these and of `nodes` as
+    it has nodes, once they have room. `any`: all of the inventory but `recovery.spares`."""
     topology: Topology | None = None
     """How they are connected."""
 

@@ -13,6 +13,7 @@ from dttui.spec.problems import PathKey, PlacedValueError
 from dttui.spec.section import Section
 
 ReductionName = Literal["sum", "mean", "max", "min"]
+CompressionName = Literal["none", "fp16", "bf16", "topk", "powersgd"]
 
 DEFAULT_RENDEZVOUS = "5m"
 LEAST_RENDEZVOUS_S = 5.0
@@ -97,6 +98,13 @@ class Communication(Section):
     """Broadcast."""
     gather: Gather | None = None
     """Gather."""
+    compression: CompressionName | None = Field(default=None, json_schema_extra=LAUNCHED)
+    """What gradients are sent as: numbers of 16 bits, the largest of them alone, or factors of low rank.
+
+    The framework is told it where it has such a setting; a plan says where it has not, or the script passes it on.
+    """
+    overlap: bool | None = Field(default=None, json_schema_extra=LAUNCHED)
+    """Whether gradients are reduced while the backward pass goes on; as the framework does by itself without it."""
     rendezvous_timeout: Annotated[str, Field(pattern=DURATION), AfterValidator(_bounded)] | None = Field(
         default=None, json_schema_extra=LAUNCHED
     )
@@ -127,6 +135,21 @@ class Communication(Section):
     def all_reduce(self) -> AllReduce | None:
         """What is said of all-reduce, in whichever place."""
         return self.allreduce or (self.collective_ops.allreduce if self.collective_ops is not None else None)
+
+    @property
+    def all_reduce_place(self) -> str:
+        """Where that stands: `allreduce`, or `collective_ops.allreduce`."""
+        return "allreduce" if self.allreduce is not None else "collective_ops.allreduce"
+
+    def algorithms(self) -> dict[str, str]:
+        """Return the algorithms that are named, by the place that each is said of, such as `allreduce`."""
+        named: dict[str, str] = {}
+        for section, prefix in ((self, ""), (self.collective_ops, "collective_ops.")):
+            for name in CollectiveOps.model_fields:
+                algorithm = getattr(getattr(section, name, None), "algorithm", None)
+                if algorithm is not None and name not in {place.rpartition(".")[2] for place in named}:
+                    named[prefix + name] = algorithm
+        return named
 
     @model_validator(mode="after")
     def _agree(self) -> Communication:

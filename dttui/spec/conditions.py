@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import re
@@ -11,7 +12,6 @@ from dataclasses import dataclass
 
 from dtagent.protocol.events import REPORTED, JobState, Metric, NodeStanding
 from dtagent.protocol.metric_fields import alerts_of, metrics_of
-from dtagent.protocol.telemetry import GpuSample, HostSample
 
 from dttui.i18n import _
 from dttui.spec.durations import parse_duration
@@ -19,10 +19,6 @@ from dttui.spec.problems import did_you_mean, shown, with_hint
 
 MAX_PATTERN_LENGTH = 500
 """Characters of a regular expression."""
-GPU_METRICS = {name: metric.alert_unit for name, (_field, metric) in alerts_of(GpuSample).items()}
-"""Of each GPU that the job uses, with the unit that the number is in."""
-HOST_METRICS = {name: metric.alert_unit for name, (_field, metric) in alerts_of(HostSample).items()}
-"""Of each host."""
 _REPORTED_METRICS = {name: metrics_of(Metric)[field].unit.symbol for name, field in REPORTED.items()}
 """Of each rank, by whatever a report may call it; there may be others."""
 STATES = {
@@ -74,7 +70,7 @@ class MetricCondition:
     @property
     def unit(self) -> str:
         """Of the number."""
-        return (GPU_METRICS | HOST_METRICS | _REPORTED_METRICS).get(self.metric, "")
+        return (_measured_metrics() | _REPORTED_METRICS).get(self.metric, "")
 
 
 @dataclass(frozen=True)
@@ -86,6 +82,15 @@ class StateCondition:
     for_s: float = 0.0
 
 
+@functools.cache
+def _measured_metrics() -> dict[str, str]:
+    """Return what each GPU that the job uses is measured by, and each host, with the unit that the number is in."""
+    from dtagent.protocol.telemetry import GpuSample, HostSample  # Their modules take long, and few jobs have alerts.
+
+    found = [*alerts_of(GpuSample).items(), *alerts_of(HostSample).items()]
+    return {name: metric.alert_unit for name, (_field, metric) in found}
+
+
 def parse_metric(text: str) -> MetricCondition:
     """Read `NAME > NUMBER [for DURATION]`. Raises ValueError with what was expected."""
     head, for_s = _split(text)
@@ -94,7 +99,7 @@ def parse_metric(text: str) -> MetricCondition:
     if match is None:
         raise ValueError(with_hint(_("expected a condition, found {value}").format(value=shown(text)), example))
     name, comparison, number = match.groups()
-    known = {**GPU_METRICS, **HOST_METRICS}
+    known = _measured_metrics()
     if name.startswith(("gpu.", "host.")) and name not in known:
         message = _("there is no {name}; there are: {names}").format(name=name, names=", ".join(known))
         raise ValueError(with_hint(message, did_you_mean(name, known)))

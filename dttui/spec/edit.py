@@ -34,11 +34,9 @@ def edited_in_place(text: str, job: Job) -> str | None:
     before, after = old.model_dump(), job.model_dump()
     said = job.model_dump(mode="json", exclude_unset=True)
     for whole in (set(), _around_anchors(page), {id(entry.value)}):
-        splices = TextEdits(page)
-        _Editor(splices, whole).edit(
-            entry, (before, after, said), page.root, in_flow=bool(page.root and page.root.style)
-        )
-        changed = splices.apply()
+        edits = TextEdits(page)
+        _Editor(edits, whole).edit(entry, (before, after, said), page.root, in_flow=bool(page.root and page.root.style))
+        changed = edits.apply()
         if (loaded := _loaded(changed)) is not None and _same(loaded.model_dump(), after):
             return text[: len(text) - len(body)] + changed
     return None
@@ -47,8 +45,8 @@ def edited_in_place(text: str, job: Job) -> str | None:
 class _Editor:
     """Walks the text and both jobs side by side."""
 
-    def __init__(self, splices: TextEdits, whole: set[int]) -> None:
-        self._splices = splices
+    def __init__(self, edits: TextEdits, whole: set[int]) -> None:
+        self._edits = edits
         self._whole = whole
         """Nodes, by identity, that are written anew where anything in them changes."""
 
@@ -73,7 +71,7 @@ class _Editor:
             elif node.kind == "sequence" and _are(Sequence, before, after, said):
                 done = self._edit_list(node, before, after, said, in_flow=within)
         if not done:
-            self._splices.replace(entry, said, parent, in_flow=in_flow)
+            self._edits.replace(entry, said, parent, in_flow=in_flow)
 
     def _edit_mapping(self, node: YamlNode, before: Any, after: Any, said: Any, *, in_flow: bool) -> bool:
         """Edit a mapping key by key; return whether that is possible."""
@@ -90,8 +88,8 @@ class _Editor:
         order = list(said)
         for key in new:
             earlier = [entry for item in order[: order.index(key)] if (entry := node.find(item)) in kept]
-            self._splices.insert({key: said[key]}, earlier[-1] if earlier else None, kept[0], node)
-        self._splices.remove(gone, node)
+            self._edits.insert({key: said[key]}, earlier[-1] if earlier else None, kept[0], node)
+        self._edits.remove(gone, node)
         return True
 
     def _edit_list(self, node: YamlNode, before: Any, after: Any, said: Any, *, in_flow: bool) -> bool:
@@ -105,8 +103,8 @@ class _Editor:
         where = {there: index for index, there in pairs}
         for there in new:
             earlier = [where[item] for item in range(there) if item in where]
-            self._splices.insert([said[there]], node.entries[earlier[-1]] if earlier else None, kept[0], node)
-        self._splices.remove([node.entries[index] for index in sorted(gone)], node)
+            self._edits.insert([said[there]], node.entries[earlier[-1]] if earlier else None, kept[0], node)
+        self._edits.remove([node.entries[index] for index in sorted(gone)], node)
         return True
 
 

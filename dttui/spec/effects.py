@@ -19,7 +19,7 @@ FOR_SCRIPT: JsonDict = {"effect": "script"}
 """Handed to the script in the file that DTTUI_CONFIG names; dttui itself does nothing by it."""
 UNUSED: JsonDict = {"effect": "none"}
 """Read, checked and kept, and nothing acts upon it yet: a plan says so."""
-ELASTIC_ONLY: JsonDict = {**LAUNCHED, "only_with": "framework_options.elastic or recovery.on_node_failure"}
+AFTER_FAILURE_ONLY: JsonDict = {**LAUNCHED, "only_with": "framework_options.elastic or recovery.on_node_failure"}
 """Acts upon jobs that go on after a failure, and upon no others."""
 
 
@@ -30,28 +30,28 @@ def effect_of(model: type[BaseModel], name: str) -> str | None:
     return effect if isinstance(effect, str) else None
 
 
-def keys_without_effect(section: BaseModel, path: PathKey = (), *, is_elastic: bool = False) -> Iterator[PathKey]:
+def keys_without_effect(section: BaseModel, path: PathKey = (), *, goes_on: bool = False) -> Iterator[PathKey]:
     """Yield the keys below `section` that say something other than their default and that nothing acts upon.
 
     Args:
         section: a job, or a part of one.
         path: where it stands.
-        is_elastic: whether the job is; of a whole job its own options say so.
+        goes_on: whether the job does after a failure; of a whole job its own options say so.
     """
-    is_elastic = is_elastic or getattr(section, "framework_options", {}).get("elastic") is not None
+    goes_on = goes_on or getattr(section, "framework_options", {}).get("elastic") is not None
     # Another attempt may begin on other hosts, too.
-    is_elastic = is_elastic or getattr(getattr(section, "recovery", None), "action", "stop") != "stop"
+    goes_on = goes_on or getattr(getattr(section, "recovery", None), "action", "stop") != "stop"
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
         if value == field.get_default(call_default_factory=True):
             continue
         extra = field.json_schema_extra
-        is_in_vain = isinstance(extra, dict) and "only_with" in extra and not is_elastic
+        is_in_vain = isinstance(extra, dict) and "only_with" in extra and not goes_on
         if is_in_vain or effect_of(type(section), name) == "none":
             yield (*path, name)
         elif isinstance(value, BaseModel):
-            yield from keys_without_effect(value, (*path, name), is_elastic=is_elastic)
+            yield from keys_without_effect(value, (*path, name), goes_on=goes_on)
         elif isinstance(value, tuple):
             for index, item in enumerate(value):
                 if isinstance(item, BaseModel):
-                    yield from keys_without_effect(item, (*path, name, index), is_elastic=is_elastic)
+                    yield from keys_without_effect(item, (*path, name, index), goes_on=goes_on)

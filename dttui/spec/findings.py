@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, ValidatorFunctionWrapHandler, WrapValidator
 
 from dttui.i18n import Message
-from dttui.spec.problems import PathKey
+from dttui.spec.problems import PathKey, format_path
 from dttui.spec.severity import Severity as Severity
 
 
@@ -59,6 +59,11 @@ class Finding(BaseModel):
     """Key of the job that it arises from, from the job's top; empty where the subject is it, or there is none."""
     place: Place | None = None
     """Where that key stands; `None` for a job that was read from no file."""
+
+    @property
+    def where(self) -> str:
+        """What it is about, as exactly as is known: a key of the job, a node."""
+        return format_path(self.path) if self.path else self.subject
 
 
 def error(code: str, subject: str, message: str, hint: str = "", *, path: PathKey = ()) -> Finding:

@@ -9,7 +9,7 @@ from typing import Any
 from dttui.i18n import _
 from dttui.spec.dialects.hostfile import is_hostfile
 from dttui.spec.dialects.hostfile_nodes import translate_hostfile
-from dttui.spec.dialects.registry import IMPORTED_DIALECTS, JOB_DIALECTS, recognise
+from dttui.spec.dialects.recognition import IMPORTED_DIALECTS, JOB_DIALECTS, recognise
 from dttui.spec.dialects.translation import ROOT, Leaf, Translated, make_note
 from dttui.spec.findings import Finding
 from dttui.spec.loader import ROOT_KEY, parse_job

@@ -49,10 +49,10 @@ from dttui.spec.failure_causes import KIND_OF_CAUSE, CauseKind
 from dttui.spec.free_values import FreeValues
 from dttui.spec.monitoring import Alert, Logging, Monitoring, ToldKind, Visualization
 from dttui.spec.problems import PlacedValueError, did_you_mean, with_hint
+from dttui.spec.quantities import Number
 from dttui.spec.section import MOST_COUNT, MOST_LAYERS, MOST_PARAMETERS, Section
 from dttui.spec.strategy import DataParallel, DataSharding, ModelParallel, ModelSplitting, PipelineParallel, Strategy
 from dttui.spec.text import ENV_NAME, MODULE_NAME, Label, ProgramPath, Text
-from dttui.spec.units import Number
 
 __all__ = [
     "MOST_COUNT",
@@ -281,6 +281,21 @@ class Recovery(Section):
     self_fence_s: Number | None = Field(default=None, gt=0, json_schema_extra=LAUNCHED)
     """Silence of the login node after which a host ends its ranks by itself, `heartbeat_s` at least; off by default.
     Another attempt elsewhere begins only after that."""
+    hang_s: Number | None = Field(default=None, gt=0, json_schema_extra=LAUNCHED)
+    """Once a step was made: seconds, 5 at least, without a new step and without a line of any rank after which the job
+    hangs; off by default."""
+    hang_first_s: Number | None = Field(default=None, gt=0, json_schema_extra=LAUNCHED)
+    """The same before the first step, from when all ranks run: time in which scripts load, compile and say nothing."""
+    on_hang: Literal["report", "restart"] = Field(default="report", json_schema_extra=LAUNCHED)
+    """What to do then: `report` where each rank stands; or besides end the attempt, which is a failure like others, so
+    that another one may follow. While all its GPUs compute it is not ended."""
+    straggler_s: Number | None = Field(default=None, gt=0, json_schema_extra=LAUNCHED)
+    """So long the ranks have to wait for one of them, a tenth of their time or more, or a GPU has to be slower than its
+    like, before it is named (8 at least); off by default. Where ranks cannot be asked for that, by the steps that each
+    reports."""
+    on_straggler: Literal["report", "replace"] = Field(default="report", json_schema_extra=LAUNCHED)
+    """What to do then: only to tell it; or to have one of `spares` take the place of its host, once a checkpoint is
+    complete that was written since. That wants `on_node_failure: replace`."""
     checkpoint: Checkpoint | None = None
     """Checkpoints."""
 

@@ -9,13 +9,14 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from dttui.i18n import _
 from dttui.spec.conditions import parse_metric, parse_pattern, parse_state
-from dttui.spec.durations import DURATION
+from dttui.spec.durations import DURATION, parse_duration
 from dttui.spec.effects import FOR_SCRIPT, LAUNCHED
 from dttui.spec.free_values import FreeValues
+from dttui.spec.quantities import Bytes
 from dttui.spec.section import Section
 from dttui.spec.text import Label, Text
-from dttui.spec.units import Bytes
 
+MOST_HEALTH_S = 24 * 3600.0
 LEAST_LOG_CAP = 1 << 20
 MOST_LOG_CAP = 1 << 40
 
@@ -68,6 +69,8 @@ class Alert(Section):
     """`loss > 10`, `gpu.temperature > 85`, `gpu.utilization < 5 for 10m`: what ranks report, `gpu.…` or `host.…`."""
     state: Annotated[str, _condition(parse_state)] | None = None
     """`node unknown for 2m`, `rank failed`, `job failed`."""
+    action: Literal["report", "restart"] = "report"
+    """`restart` ends the attempt, too; another one follows as `recovery` says."""
     every: Annotated[str, Field(pattern=DURATION)] = "5m"
     """Of the same rank, GPU or host it is raised at most once in so long, `30s`, `5m`, `2h`; and of all, five times."""
 
@@ -77,11 +80,55 @@ class Alert(Section):
         if len(given) != 1:
             message = _("give exactly one of log, metric and state")
             raise ValueError(message + (_(", not {keys}").format(keys=_(" and ").join(given)) if given else ""))
+        if self.action == "restart" and self.state is not None and parse_state(self.state).subject == "job":
+            raise ValueError(_("a state of the job itself cannot restart it: take log, metric, or the state of a node"))
         return self
 
 
+def _lasting(least: str) -> AfterValidator:
+    """Return the check that a duration is from `least` to a day; it stays as it was written."""
+
+    def check(text: str) -> str:
+        if not parse_duration(least) <= parse_duration(text) <= MOST_HEALTH_S:
+            raise ValueError(_("must be from {least} to {most}").format(least=least, most="24h"))
+        return text
+
+    return AfterValidator(check)
+
+
+class HealthCommand(Section):
+    """A command that says whether the job goes well on a host: run on each, beside its ranks."""
+
+    command: tuple[Text, ...] = Field(min_length=1, max_length=256, json_schema_extra=LAUNCHED)
+    """Program and arguments, run in the ranks' working directory and environment, in their container where they have
+    one; no shell. Exit code 0 is healthy."""
+    every: Annotated[str, Field(pattern=DURATION), _lasting("1s")] = Field(default="30s", json_schema_extra=LAUNCHED)
+    """From the end of one run to the beginning of the next."""
+    timeout: Annotated[str, Field(pattern=DURATION), _lasting("1s")] = Field(default="10s", json_schema_extra=LAUNCHED)
+    """A run that takes longer is killed with all that it has started, and counts as failed."""
+    failures: int = Field(default=3, ge=1, le=1000, json_schema_extra=LAUNCHED)
+    """So many in a row make a host unhealthy; one success makes it healthy again."""
+    start_period: Annotated[str, Field(pattern=DURATION), _lasting("0s")] = Field(
+        default="5m", json_schema_extra=LAUNCHED
+    )
+    """From when all ranks of the host run: until it is over, or a run has succeeded, failures do not count."""
+    action: Literal["report", "restart"] = Field(default="report", json_schema_extra=LAUNCHED)
+    """`restart` ends the attempt, too; another one follows as `recovery` says."""
+
+
 ToldKind = Literal[
-    "alert", "metric_alert", "job_state", "node_state", "rank_failed", "finding", "progress", "restarted", "outcome"
+    "alert",
+    "metric_alert",
+    "job_state",
+    "node_state",
+    "rank_failed",
+    "finding",
+    "progress",
+    "hang",
+    "health",
+    "straggler",
+    "restarted",
+    "outcome",
 ]
 
 
@@ -98,9 +145,19 @@ class Monitoring(Section):
     """Names of metrics; an open list."""
     alerts: tuple[Alert, ...] = Field(default=(), max_length=32)
     """What to raise an alert about while the job runs."""
+    health: HealthCommand | None = None
+    """A command that says on each host whether the job goes well."""
     on_event: tuple[Text, ...] | None = Field(default=None, min_length=1)
     """Program and arguments, run on the login node for each event, which is JSON on its standard input; no shell."""
-    on_event_kinds: tuple[ToldKind, ...] = ("alert", "metric_alert", "rank_failed", "outcome")
+    on_event_kinds: tuple[ToldKind, ...] = (
+        "alert",
+        "metric_alert",
+        "hang",
+        "health",
+        "straggler",
+        "rank_failed",
+        "outcome",
+    )
     """Events that it is run for."""
     log_cap: Annotated[Bytes, AfterValidator(_bounded)] = Field(
         default=2 << 30, json_schema_extra={**LAUNCHED, "examples": ["512MiB"]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -95,6 +94,8 @@ def format_path(path: PathKey) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that `word` was most likely meant to be; `None` where none is near."""
+    import difflib  # For a word that is wrong, which few are.
+
     known = tuple(known)
     folded = {item.casefold().replace("_", "-"): item for item in known}
     wanted = word.casefold().replace("_", "-")

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from dttui.spec.effects import ESTIMATED, FOR_SCRIPT
 from dttui.spec.problems import PathKey
+from dttui.spec.quantities import Number
 from dttui.spec.section import MOST_COUNT, Section
+from dttui.spec.text import Label
+
+
+def _kind_of_shares(value: Any) -> str:
+    return "a word" if isinstance(value, str) else "speeds"
+
+
+Shares = Annotated[
+    Annotated[Literal["equal", "by_speed"], Tag("a word")]
+    | Annotated[dict[Label, Annotated[Number, Field(gt=0)]], Tag("speeds")],
+    Discriminator(_kind_of_shares),
+]
+"""How a step's samples are shared out: by a word, or by the speeds of nodes; told apart first."""
 
 
 class DataSharding(Section):
@@ -29,10 +43,19 @@ class DataParallel(Section):
 
     batch_size: int | None = Field(default=None, gt=0, le=MOST_COUNT)
     """Global batch size, shared out among all ranks."""
+    shares: Shares | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """How it is shared out: `equal`, the default; `by_speed`, by how fast each rank's GPU is, by its type or as an
+    attempt before has measured; or a speed for one GPU of a node by its id, `{gpu2: 0.5}`, 1 for those that are not
+    named. The script finds each rank's samples a step as `shares` in the file that DTTUI_CONFIG names."""
     num_workers: int | None = Field(default=None, ge=0)
     """Loader processes a rank."""
     data_sharding: DataSharding | None = None
     """How data is shared out."""
+
+    @property
+    def has_equal_shares(self) -> bool:
+        """Whether all ranks have as many samples, but for one."""
+        return self.shares in (None, "equal")
 
 
 class ModelSplitting(Section):
@@ -106,6 +129,11 @@ class Strategy(Section):
             ("pipeline_parallel", "pipeline_stages"): pipeline.pipeline_stages if pipeline else None,
         }
         return {path: value for path, value in spellings.items() if value is not None}
+
+    @property
+    def pipeline_path(self) -> PathKey:
+        """The key, from the job's top, that gives the pipeline degree, or would."""
+        return ("strategy", *next(iter(self.pipeline_spellings), ("pipeline_parallel_size",)))
 
     @property
     def pipeline_degree(self) -> int | None:

@@ -25,7 +25,7 @@ class TextEdits:
         newline = "\r\n" if "\r\n" in text else "\n"
         parts: list[str] = []
         position = 0
-        for start, end, new in sorted(self._found, key=lambda splice: splice[:2]):
+        for start, end, new in sorted(self._found, key=lambda edit: edit[:2]):
             parts += [text[position:start], new.replace("\n", newline)]
             position = max(position, end)
         return "".join([*parts, text[position:]])

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import yaml
 
 from dttui.i18n import _
-from dttui.spec.fullwidth import find_slip
 from dttui.spec.json_text import NOT_NUMBERS, is_json, yaml_events
 from dttui.spec.problems import MAX_PROBLEMS, DocumentError, PathKey, Problem, did_you_mean, printable, shown
 from dttui.spec.yaml_mistakes import explain, half_of_a_pair
@@ -177,7 +176,7 @@ class _Composer:
         if key in parent.key_marks:
             first = parent.key_marks[key].line
             self._report(path, mark, _("this key is here twice; the first is in line {line}").format(line=first))
-        elif key == "<<":
+        elif key == "<<" and isinstance(event, yaml.ScalarEvent) and not event.style:  # In quotes it merges nothing.
             hint = _("write the keys out, or use an alias for a whole value")
             self._report(path, mark, _("merge keys are not part of YAML 1.2"), hint)
         parent.key_marks.setdefault(key, mark)
@@ -258,6 +257,8 @@ class _Composer:
         return DocumentError(self._problems)
 
     def _syntax_problem(self, error: yaml.YAMLError) -> Problem:
+        from dttui.spec.fullwidth import find_slip  # With the models of findings: only where there is a mistake.
+
         mistake = explain(error, self._source.lines)
         language = "JSON" if self._is_json else "YAML"
         if slip := find_slip(self._source.lines, mistake.line, mistake.column):

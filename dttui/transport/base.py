@@ -70,6 +70,14 @@ class Prompter(Protocol):
         """Return the answer; `None` when nobody is there or the person declines."""
 
 
+class Nobody:
+    """A prompter for when no person is there."""
+
+    async def ask(self, prompt: Prompt) -> str | None:
+        """Return `None`."""
+        return None
+
+
 class ByteStream(Protocol):
     """Stdin and stdout of one command on a host."""
 

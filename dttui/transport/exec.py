@@ -22,6 +22,7 @@ from dttui.transport.open_files import raise_open_files
 from dttui.transport.process_stream import ProcessStream
 from dttui.transport.remote_commands import COMMANDS
 from dttui.transport.turns import Turns
+from dttui.variables import for_a_process
 
 STARTS_AT_ONCE = 32
 """Commands that have not reached their host yet: each is a process that computes."""
@@ -227,7 +228,9 @@ async def reach(environment: Environment, line: str = "", started: list[ProcessS
     words = environment.exec or ()
     program = _expanded(words[0])
     try:
-        process = await ProcessStream.start((program, *words[1:], "sh"), environment.name, {**os.environ, _MARK: "1"})
+        process = await ProcessStream.start(
+            (program, *words[1:], "sh"), environment.name, {**for_a_process(), _MARK: "1"}
+        )
     except OSError as error:
         message = _("{host}: {program} cannot be started on this machine: {reason}").format(
             host=environment.name, program=program, reason=error.strerror or error
@@ -252,7 +255,7 @@ def _forgetting() -> str:
     """
     names = [
         name
-        for name in os.environ
+        for name in for_a_process()
         if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) and name not in _KEPT and not name.startswith(("LC_", "SLURM"))
     ]
     return f'[ -z "${_MARK}" ] || unset {" ".join([_MARK, *names])}'

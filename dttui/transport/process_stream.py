@@ -10,12 +10,15 @@ from collections.abc import Mapping, Sequence
 
 from dttui.errors import HostUnreachableError
 from dttui.i18n import _
+from dttui.variables import for_a_process
 
 READ_BYTES = 128 * 1024
 STDERR_KEPT_BYTES = 16 * 1024
 STDERR_GRACE_S = 2.0
 END_GRACE_S = 1.0
 """How long a command has to end by itself once its stdin is closed, and again after SIGTERM."""
+KILLED_GRACE_S = 10.0
+"""How long word of a killed one may take to come on a machine that is busy; what waits in the kernel is then left."""
 
 
 class _Protocol(asyncio.subprocess.SubprocessStreamProtocol):
@@ -45,10 +48,13 @@ class ProcessStream:
     async def start(
         cls, command: Sequence[str], name: str, variables: Mapping[str, str] | None = None
     ) -> ProcessStream:
-        """Start a process for the host of that name, by default with our own variables. Raises OSError."""
+        """Start a process for the host of that name, by default with the variables of the call. Raises OSError."""
         loop = asyncio.get_running_loop()
         transport, protocol = await loop.subprocess_exec(
-            lambda: _Protocol(loop), *command, start_new_session=True, env=variables
+            lambda: _Protocol(loop),
+            *command,
+            start_new_session=True,
+            env=for_a_process() if variables is None else variables,
         )
         return cls(transport, protocol, name)
 
@@ -107,27 +113,32 @@ class ProcessStream:
         if not (waits and await self._ends()):
             self._signal(signal.SIGTERM)
             await self._ends()
-        self._signal(signal.SIGKILL)
-        await self._ends()  # But for what waits in the kernel, or is another user's.
+        may_signal = self._signal(signal.SIGKILL)
+        await self._ends(KILLED_GRACE_S if may_signal else END_GRACE_S)
         with contextlib.suppress(PermissionError):  # It sends a signal once more.
             self._transport.close()
         self._stderr_reader.cancel()
         await asyncio.wait({self._stderr_reader})
 
-    async def _ends(self) -> bool:
+    async def _ends(self, limit_s: float = END_GRACE_S) -> bool:
         try:
-            await asyncio.wait_for(self._protocol.exited.wait(), END_GRACE_S)
+            await asyncio.wait_for(self._protocol.exited.wait(), limit_s)
         except asyncio.TimeoutError:
             return False
         return True
 
-    def _signal(self, number: signal.Signals) -> None:
-        """To the whole group. Where the leader is gone and its number taken anew, the group is not ours any more."""
+    def _signal(self, number: signal.Signals) -> bool:
+        """To the whole group; return whether it may be. Gone and its number taken anew, it is not ours any more."""
         group = self._transport.get_pid()
         if self._protocol.exited.is_set() and os.path.exists(f"/proc/{group}"):
-            return
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # By sudo it is another user's.
+            return False
+        try:
             os.killpg(group, number)
+        except ProcessLookupError:
+            pass
+        except PermissionError:  # By sudo it is another user's.
+            return False
+        return True
 
     async def _keep_stderr(self) -> None:
         stderr = self._protocol.stderr

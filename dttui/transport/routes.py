@@ -11,21 +11,21 @@ from dttui.i18n import _
 from dttui.inventory.models import Environment, Reach
 from dttui.transport.base import Connection, Prompter, Transport
 from dttui.transport.exec import ExecTransport
-from dttui.transport.known_hosts import HostKey
 from dttui.transport.local import LocalTransport
 from dttui.words import more_threads, short_of_threads
 
 if TYPE_CHECKING:
-    from dttui.transport.ssh import SshTransport
+    from dttui.transport.ssh.known_hosts import HostKey
+    from dttui.transport.ssh.transport import SshTransport
 
 
 def prepare_ssh() -> None:
     """Do what the first SSH connection would wait for: its imports."""
-    import dttui.transport.ssh  # noqa: F401 - this is the import
+    import dttui.transport.ssh.transport  # noqa: F401 - this is the import
 
 
 def _over_ssh() -> Transport:
-    from dttui.transport.ssh import SshTransport  # Start-up: paramiko alone takes 130 ms.
+    from dttui.transport.ssh.transport import SshTransport  # Start-up: paramiko alone takes 130 ms.
 
     return SshTransport()
 
@@ -113,8 +113,11 @@ class Transports:
         return cast("SshTransport", self._of(Reach.SSH))
 
     def _require_ssh(self, environment: Environment) -> None:
-        if environment.reach is not Reach.SSH:
-            message = _("{name} is this machine: it has no SSH host key")
-            if environment.reach is Reach.EXEC:
+        match environment.reach:
+            case Reach.SSH:
+                return
+            case Reach.LOCAL:
+                message = _("{name} is this machine: it has no SSH host key")
+            case Reach.EXEC:
                 message = _("{name} is reached by a command, `exec`, and not by SSH: it has no SSH host key")
-            raise UsageError(message.format(name=environment.name))
+        raise UsageError(message.format(name=environment.name))

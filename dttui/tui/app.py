@@ -29,6 +29,7 @@ from dttui.files import make_private
 from dttui.i18n import _, ngettext
 from dttui.sanitize import clean
 from dttui.tui.attachments import Attachments
+from dttui.tui.bench_watch import Benches
 from dttui.tui.commands import N_, ScreenCommands, commands_of
 from dttui.tui.messages import DemoWanted, ImportWanted, JobChosen, JobLaunched
 from dttui.tui.prompts import PromptQueue, ScreenPrompter
@@ -111,6 +112,7 @@ class DttuiApp(App[None]):
         "screens/preview.tcss",
         "screens/estimate.tcss",
         "screens/checks.tcss",
+        "screens/bench.tcss",
         "screens/run.tcss",
         "screens/jobs.tcss",
     ]
@@ -148,6 +150,7 @@ class DttuiApp(App[None]):
         self.questions = PromptQueue(self)
         self._fleet_prompter = ScreenPrompter(self.questions, remembers_refusals=True)
         self.attachments = Attachments(self._face, ScreenPrompter(self.questions, remembers_refusals=False))
+        self.benches = Benches(self._face, self.attachments, lambda follow: self.run_worker(follow, group="benches"))
         self.fleet = self._make_fleet()
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
@@ -196,7 +199,7 @@ class DttuiApp(App[None]):
 
     async def on_unmount(self) -> None:
         """Let go of hosts and controllers; jobs go on."""
-        await self._face.unwatch(self.fleet)
+        await self.fleet.close()
         await self.attachments.close()
         await self._face.close()
 
@@ -217,7 +220,7 @@ class DttuiApp(App[None]):
 
     def action_jobs(self) -> None:
         """Show all jobs."""
-        self.push_screen(JobsScreen())
+        self.push_screen(JobsScreen(self._face))
 
     def action_help_quit(self) -> None:
         """Say how to quit: ctrl+c is what many would try first."""
@@ -301,7 +304,7 @@ class DttuiApp(App[None]):
     async def _use(self, options: TuiOptions) -> None:
         """Compose on another inventory from now on."""
         self.options = options
-        await self._face.unwatch(self.fleet)
+        await self.fleet.close()
         self.fleet = self._make_fleet()
         self.fleet.start()
         await self.switch_screen(self._compose())
@@ -321,8 +324,10 @@ class DttuiApp(App[None]):
             demo=options.demo,
             draft=options.draft,
             file=JobFile(options.base.resolve(), options.file),
+            drafts=self._face.drafts,
             launch=options.launch or self._launch,
             check=options.check or self._check,
+            bench=self._bench,
             retry=partial(self._try_again, self.fleet),
         )
 
@@ -332,6 +337,24 @@ class DttuiApp(App[None]):
     async def _check(self, submission: Submission, plan: Plan, changed: Changed) -> Board:
         prompter = ScreenPrompter(self.questions, remembers_refusals=True)
         return await self._face.check(submission, plan, prompter, on_change=changed)
+
+    @work(exclusive=True, group="bench")
+    async def _bench(self, like: Submission) -> None:
+        from dttui.compose import USUAL_LARGEST
+        from dttui.tui.screens.bench import BenchScreen
+
+        try:
+            submission = self._face.bench.submission(like.inventory, (), like, USUAL_LARGEST)
+            plan = await asyncio.to_thread(self._face.plan, submission)
+        except DttuiError as error:
+            self.notify(clean(error.message), severity="error", markup=False)
+            return
+        if plan.errors:
+            self.notify(clean(plan.errors[0].message), severity="error", markup=False)
+            return
+        environments = [item for node in plan.nodes if (item := like.inventory.find(node.name)) is not None]
+        start = self.options.launch or self._launch
+        await self.push_screen(BenchScreen(submission, plan, environments, self._face, self.benches, start))
 
     def _try_again(self, fleet: Fleet, key: str) -> None:
         environment = fleet.statuses[key].environment

@@ -33,7 +33,7 @@ class Attachments:
 
     async def stop(self, directory: JobDirectory, *, force: bool) -> None:
         """Ask for a job to be stopped. Raises NotFinishedError where no controller is there."""
-        await self._face.stop(directory, force=force, prompter=self._prompter)
+        await asyncio.to_thread(self._face.stop, directory, force=force)
 
     async def close(self) -> None:
         """Leave all; the jobs go on."""

@@ -9,7 +9,7 @@ from textual.content import Content
 from dttui.i18n import _, ngettext
 from dttui.planning import Aggregate, Estimate, gpu_sum
 from dttui.spec import Finding
-from dttui.tui.cost_words import verdict
+from dttui.tui.cost_words import fit_word
 from dttui.words import listed
 
 MOST_NAMES = 3
@@ -72,6 +72,6 @@ def readiness(
         told = _("a launch would be refused now: {hosts}").format(hosts=listed(refused, MOST_NAMES))
         return Content.styled(f"⚠ {told}", "$finding-warning")
     if is_planned and estimate is not None and not estimate.fits:
-        told = _("{verdict} by the estimate; can be launched").format(verdict=verdict(estimate).word)
+        told = _("{verdict} by the estimate; can be launched").format(verdict=fit_word(estimate).word)
         return Content.styled(f"⚠ {told}", "$finding-warning")
     return Content.styled("✓ " + _("ready to launch") if is_planned else "", "$state-succeeded")

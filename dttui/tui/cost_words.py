@@ -1,4 +1,4 @@
-"""What a draft costs, as a person reads it: whether it fits, times, sizes, degrees, and why there is no estimate."""
+"""What a draft costs, as the compose screen shows it: whether it fits, degrees, and why there is no estimate."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from textual.content import Content
 
 from dttui.compose import Degrees, DraftCost, NoEstimate
 from dttui.i18n import _, ngettext
-from dttui.planning import Estimate, MemoryRange
+from dttui.planning import Estimate
+from dttui.planning.cost_text import Fit, fit, fit_text, memory_text, parameters, speed_up_text, step_text
 from dttui.sanitize import clean
 from dttui.spec import Model
+from dttui.tui.symbols import StateWord, hint
 from dttui.tui.widgets.cells import bar
-from dttui.tui.words import StateWord, hint
 
-_PARAMETERS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 _BAR_CELLS = 6
 _PENDING = "…"
 
@@ -65,7 +65,7 @@ def model_text(model: Model | None) -> str | None:
 
 
 def _estimate_figures(estimate: Estimate) -> list[tuple[str, Content]]:
-    word = verdict(estimate)
+    word = fit_word(estimate)
     pieces: list[Content | tuple[str, str] | str] = [memory_text(estimate), " "]
     if word.colour != "finding-error":
         pieces += [memory_bar(estimate, _BAR_CELLS), " "]
@@ -85,73 +85,19 @@ def _assumed(estimate: Estimate) -> str:
     return " · ".join([_("attention keeps s²"), *([told] if gaps else [])])
 
 
-def verdict(estimate: Estimate) -> StateWord:
-    """Return whether a model fits its GPUs: by the upper end of what it needs, then by the lower."""
-    memory, room = estimate.memory_per_gpu_gb, estimate.gpu_memory_gb
-    if estimate.is_tight:
-        return StateWord("⚠", _("fits, barely"), "finding-warning")
-    if memory.high <= room:
-        return StateWord("✓", _("fits"), "state-succeeded")
-    if memory.low <= room:
-        return StateWord("⚠", _("may not fit"), "finding-warning")
-    return StateWord("✗", _("does not fit"), "finding-error")
-
-
-def memory_text(estimate: Estimate) -> str:
-    """Return what a GPU needs of what it has, GB: `31–36 of 86 GB`."""
-    need = memory_range(estimate.memory_per_gpu_gb)
-    return _("{need} of {room} GB").format(need=need, room=short(estimate.gpu_memory_gb))
-
-
-def memory_range(memory: MemoryRange) -> str:
-    """Return a range in GB, `31–36`; one number where both ends read the same."""
-    ends = dict.fromkeys((short(memory.low), short(memory.high)))
-    return "–".join(ends)
+def fit_word(estimate: Estimate) -> StateWord:
+    """Return how it is shown whether a model fits its GPUs."""
+    found = fit(estimate)
+    symbol, colour = {
+        Fit.FITS: ("✓", "state-succeeded"),
+        Fit.BARELY: ("⚠", "finding-warning"),
+        Fit.PERHAPS: ("⚠", "finding-warning"),
+        Fit.NOT: ("✗", "finding-error"),
+    }[found]
+    return StateWord(symbol, fit_text(found), colour)
 
 
 def memory_bar(estimate: Estimate, width: int) -> Content:
     """Return how much of a GPU is full at the upper end."""
     full, empty = bar(estimate.memory_per_gpu_gb.high / estimate.gpu_memory_gb, width)
-    return Content.assemble((full, f"${verdict(estimate).colour}"), (empty, "$gpu-track"))
-
-
-def step_text(estimate: Estimate) -> str:
-    """Return the time of a step and how sure it is: `412 ms ±15%`."""
-    step = estimate.step_time_s
-    return f"{seconds(step.value)} ±{(step.high - step.low) / 2 / step.value:.0%}"
-
-
-def speed_up_text(estimate: Estimate) -> str | None:
-    """Return the speed-up by all nodes, and what it would be at best: `5.9× of 7`; `None` for a single node."""
-    if len(estimate.scaling) < 2:
-        return None
-    last = estimate.scaling[-1]
-    return _("{speed_up}× of {ideal}").format(
-        speed_up=f"{last.speed_up:.1f}" if last.speed_up >= 1 else f"{last.speed_up:.2f}",
-        ideal=f"{last.speed_up / last.efficiency:.3g}",
-    )
-
-
-def seconds(value: float) -> str:
-    """Return a duration in the unit that suits it: `35 µs`, `412 ms`, `18.1 s`, `1,204 s`."""
-    for limit, scale, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
-        if value < limit:
-            return f"{_three_digits(value * scale)} {unit}"
-    return f"{_three_digits(value)} s"
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-
-
-def short(value: float) -> str:
-    """Return a number in two or three digits: `7.3`, `31`, `1,204`."""
-    return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.2g}"
-
-
-def parameters(count: float) -> str:
-    """Return a number of parameters as people call models: `7B`, `1.3B`, `125M`."""
-    for scale, letter in _PARAMETERS:
-        if count >= scale:
-            return f"{count / scale:.4g}{letter}"
-    return f"{count:.0f}"
+    return Content.assemble((full, f"${fit_word(estimate).colour}"), (empty, "$gpu-track"))

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from dttui.app import Fleet
-from dttui.compose import DraftCost, DraftPreview, cost_of_draft, facts_of, preview_draft
+from dttui.app import Drafts, Fleet, facts_of
+from dttui.compose import DraftCost, DraftPreview
 from dttui.inventory import Inventory
 from dttui.planning import Aggregate, Choice, ComposeState, Estimate
 from dttui.planning.aggregate import aggregate
@@ -20,21 +20,28 @@ class DraftWatch:
         state: the draft to begin with.
         inventory: environments on offer.
         fleet: how they are.
+        drafts: who tells what a draft would do and costs.
         on_cost: is called when there is a new cost.
     """
 
     def __init__(
-        self, state: ComposeState, inventory: Inventory, fleet: Fleet, on_cost: Callable[[], None] = lambda: None
+        self,
+        state: ComposeState,
+        inventory: Inventory,
+        fleet: Fleet,
+        drafts: Drafts,
+        on_cost: Callable[[], None] = lambda: None,
     ) -> None:
         self.state = state
         self.choices: tuple[Choice, ...] = ()
         """The ticked environments that the inventory has, with what is known of them."""
-        self.outlook = DraftPreview(None, ())
+        self.preview = DraftPreview(None, ())
         """As of the last look that was not overtaken."""
         self.cost: DraftCost | None = None
         """Of the last reading; `is_costed` tells whether it is of the draft as it is."""
         self._inventory = inventory
         self._fleet = fleet
+        self._drafts = drafts
         self._on_cost = on_cost
         self._changes = 0
         self.costed = -1
@@ -66,7 +73,7 @@ class DraftWatch:
         """What the draft costs, by the newest that is known of it as it is now."""
         if self.is_costed:
             return self.cost.estimate if self.cost is not None else None
-        return self.outlook.plan.estimate if self.outlook.plan is not None else None
+        return self.preview.plan.estimate if self.preview.plan is not None else None
 
     def become(self, state: ComposeState, *, is_cost_kept: bool) -> None:
         """Take the draft as it is now."""
@@ -86,7 +93,7 @@ class DraftWatch:
                 return self.cost
             while True:
                 changes, statuses = self._changes, dict(self._fleet.statuses)
-                cost = self.cost = await asyncio.to_thread(cost_of_draft, self.state, self._inventory, statuses)
+                cost = self.cost = await asyncio.to_thread(self._drafts.cost, self.state, self._inventory, statuses)
                 self.costed = changes
                 if self.is_costed:
                     self._on_cost()
@@ -101,8 +108,8 @@ class DraftWatch:
         costed = (await self.cost_now()).costed
         looked_at = self.state, self._changes
         statuses = dict(self._fleet.statuses)
-        outlook = await asyncio.to_thread(preview_draft, self.state, self._inventory, statuses, base, costed)
+        preview = await asyncio.to_thread(self._drafts.preview, self.state, self._inventory, statuses, base, costed)
         is_current = looked_at == (self.state, self._changes)
         if is_current:
-            self.outlook = outlook
-        return outlook, is_current
+            self.preview = preview
+        return preview, is_current

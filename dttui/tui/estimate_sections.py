@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from rich.cells import cell_len
 from textual.content import Content
 
 from dttui.i18n import _
-from dttui.planning import Estimate, Input, Plan, RulesOfThumb, amdahl_text, part_names
+from dttui.planning import Estimate, Input, Plan, RulesOfThumb, amdahl_text
+from dttui.planning.cost_text import (
+    Row,
+    assumption_texts,
+    failure_costs,
+    gap_text,
+    host_memory,
+    measured_text,
+    memory_parts,
+    memory_text,
+    not_in_memory_text,
+    rates,
+    seconds,
+    short,
+    step_ends_text,
+    step_parts,
+    step_text,
+)
+from dttui.planning.cost_text import scaling as scaling_table
 from dttui.sanitize import clean
 from dttui.spec import Severity
-from dttui.tui.cost_words import memory_bar, memory_text, seconds, short, step_text, verdict
+from dttui.tui.cost_words import fit_word, memory_bar
+from dttui.tui.symbols import gigabytes, hint
 from dttui.tui.widgets.cells import bar, fit, labelled
 from dttui.tui.widgets.finding_list import AXIOM
-from dttui.tui.words import duration, gigabytes, hint
 
 _BAR_CELLS = 10
 _LINE_BAR_CELLS = 20
@@ -24,72 +42,47 @@ _NO_BREAK = "\N{NO-BREAK SPACE}"
 
 def headline(estimate: Estimate) -> Content:
     """Return the right side of the title bar: whether it fits, and how long a step takes."""
-    word = verdict(estimate)
+    word = fit_word(estimate)
     return Content.assemble((str(word), f"bold ${word.colour}"), " · ", step_text(estimate))
 
 
 def memory(estimate: Estimate) -> Content:
     """Return the parts of a GPU's memory, and what is not counted."""
-    word = verdict(estimate)
+    word = fit_word(estimate)
     lines = [
         Content.assemble((memory_text(estimate), "bold"), "  ", (str(word), f"bold ${word.colour}")),
         memory_bar(estimate, _LINE_BAR_CELLS),
-        *_parts(estimate.memory_per_gpu_gb.parts, lambda size: f"{size:.2f} GB" if size < 10 else f"{size:.1f} GB"),
+        *_parts(memory_parts(estimate)),
+        *_labelled(host_memory(estimate)),
     ]
-    if estimate.host_memory_per_gpu_gb:
-        lines.append(_labelled([(_("in host memory"), f"{short(estimate.host_memory_per_gpu_gb)} GB")])[0])
     lines.append(
         Content.styled(_("the upper end adds fragmentation, a larger context and copies of the loss"), "$muted")
     )
-    lines.append(
-        Content.styled(_("not counted: {what}").format(what="; ".join(estimate.memory_per_gpu_gb.excludes)), "$muted")
-    )
-    lines += [Content.styled(_("assumed: {what}").format(what=item), "$muted") for item in estimate.assumes]
-    for item in estimate.not_counted:
-        told = _("not counted of the job: {what}").format(what=clean(item))
-        lines.append(Content.assemble(("⚠ ", "$finding-warning"), told))
+    lines.append(Content.styled(not_in_memory_text(estimate), "$muted"))
+    lines += [Content.styled(text, "$muted") for text in assumption_texts(estimate)]
+    for gap in estimate.not_counted:
+        lines.append(Content.assemble(("⚠ ", "$finding-warning"), clean(gap_text(gap))))
     return Content("\n").join(lines)
 
 
 def time(estimate: Estimate) -> Content:
     """Return the parts of a step's time, and the throughput that follows."""
-    step = estimate.step_time_s
-    ends = _("{low} to {high}").format(low=seconds(step.low), high=seconds(step.high))
     lines = [
-        Content.assemble((step_text(estimate), "bold"), (f"  {ends}", "$muted")),
-        *_parts(step.parts, seconds),
-        *_labelled(
-            [
-                (
-                    _("throughput"),
-                    _("{tokens} tokens/s · {samples} samples/s").format(
-                        tokens=f"{estimate.tokens_per_s:,.0f}", samples=short(estimate.samples_per_s)
-                    ),
-                ),
-                (
-                    _("each GPU"),
-                    _("{tflops} TFLOP/s · {mfu} of the peak").format(
-                        tflops=short(estimate.tflops_per_gpu), mfu=f"{estimate.mfu:.1%}"
-                    ),
-                ),
-                (_("communication"), _("{share} of the step").format(share=f"{estimate.communication_share:.0%}")),
-            ]
-        ),
+        Content.assemble((step_text(estimate), "bold"), (f"  {step_ends_text(estimate)}", "$muted")),
+        *_parts(step_parts(estimate)),
+        *_labelled(rates(estimate)),
     ]
     return Content("\n").join(lines)
 
 
 def scaling(estimate: Estimate) -> Content:
     """Return speed-up and efficiency by nodes, and what Amdahl's law makes of them."""
-    rows = estimate.scaling
-    if len(rows) < 2:
+    table = scaling_table(estimate)
+    if table is None:
         return Content.styled(_("All nodes hold one replica, or there is one node: nothing to compare."), "$muted")
-    head = (_("nodes"), _("speed-up"), _("efficiency"))
-    cells = [head, *((str(row.nodes), f"{row.speed_up:.2f}×", f"{row.efficiency:.0%}") for row in rows)]
-    widths = [max(cell_len(line[column]) for line in cells) for column in range(len(head))]
-    told = ["  ".join(fit(cell, width, right=True) for cell, width in zip(line, widths, strict=True)) for line in cells]
-    lines = [Content.styled(told[0], "$muted")]
-    for text, row in zip(told[1:], rows, strict=True):
+    head, *told = table.lines()
+    lines = [Content.styled(head, "$muted")]
+    for text, row in zip(told, estimate.scaling, strict=True):
         full, empty = bar(row.efficiency, _BAR_CELLS)
         lines.append(Content.assemble(text, "  ", (full, "$gpu-busy"), (empty, "$gpu-track")))
     return Content("\n").join([*lines, Content.styled(amdahl_text(estimate) or "", "$muted")])
@@ -97,15 +90,8 @@ def scaling(estimate: Estimate) -> Content:
 
 def failures(estimate: Estimate) -> Content:
     """Return how often failures come, what they cost, and how often to write a checkpoint."""
-    cost = estimate.failures
-    pairs = [
-        (_("a failure every"), duration(cost.hours_between_failures * 3600)),
-        (_("checkpoint every"), duration(cost.checkpoint_interval_s)),
-        (_("writing one takes"), seconds(cost.checkpoint_s)),
-        (_("time lost"), _("{share} by writing, doing again and restarting").format(share=f"{cost.lost_share:.1%}")),
-    ]
     note = _("The interval that loses least, by Young and Daly; failure rate of the Llama 3 training.")
-    return Content("\n").join([*_labelled(pairs), Content.styled(note, "$muted")])
+    return Content("\n").join([*_labelled(failure_costs(estimate)), Content.styled(note, "$muted")])
 
 
 def formal(plan: Plan) -> Content:
@@ -129,7 +115,7 @@ def formal(plan: Plan) -> Content:
     head = Content.styled(
         "S = (N, M, C, D) · P = (type, strategy, topology) · C = (pattern, protocol, bandwidth)", "$muted"
     )
-    return Content("\n").join([head, *_labelled(pairs)])
+    return Content("\n").join([head, *_labelled([Row(*pair) for pair in pairs])])
 
 
 def rules_of_thumb(rules: RulesOfThumb | None, estimate: Estimate) -> Content:
@@ -145,7 +131,7 @@ def rules_of_thumb(rules: RulesOfThumb | None, estimate: Estimate) -> Content:
         (_("over one node"), f"{rules.nodes_speed_up:.1f}×" if rules.nodes_speed_up is not None else beyond),
         (_("model states"), states_text),
     ]
-    return Content("\n").join(_labelled(pairs))
+    return Content("\n").join(_labelled([Row(*pair) for pair in pairs]))
 
 
 def axioms(plan: Plan) -> Content:
@@ -161,15 +147,15 @@ def axioms(plan: Plan) -> Content:
     return Content("\n").join(lines)
 
 
-def inputs(estimate: Estimate) -> Content:
-    """Return every number that went in, each marked by where it is from."""
+def inputs(estimate: Estimate, now: float) -> Content:
+    """Return every number that went in, each marked by where it is from, and by how long ago where it was measured."""
     legend = [
         Content.assemble((f"{mark} ", f"${colour}"), (word, "$muted")) for mark, colour, word in _sources().values()
     ]
     groups: dict[str, list[Content]] = {}
     for name, item in estimate.inputs.items():
         group, own = _place(name)
-        groups.setdefault(group, []).append(_input(own, item))
+        groups.setdefault(group, []).append(_input(own, item, now))
     titles = {
         "model": _("model"),
         "hardware": _("hardware"),
@@ -180,25 +166,22 @@ def inputs(estimate: Estimate) -> Content:
     return Content("\n").join([Content("   ").join(legend), *labelled(pairs)])
 
 
-def _parts(parts: Mapping[str, float], written: Callable[[float], str]) -> list[Content]:
-    """Return a line a part that is not nothing: name, bar, share, value."""
-    names = part_names()
-    total = sum(parts.values())
-    shown = [(names.get(name, name), value) for name, value in parts.items() if value > 0]
-    width = max(cell_len(name) for name, _value in shown)
-    figures = max(cell_len(written(value)) for _name, value in shown)
+def _parts(rows: Sequence[Row]) -> list[Content]:
+    """Return a line a part: name, bar, share, value."""
+    width = max(cell_len(row.label) for row in rows)
+    figures = max(cell_len(row.value) for row in rows)
     lines = []
-    for name, value in shown:
-        full, empty = bar(value / total, _BAR_CELLS)
-        cells = f"  {value / total:>4.0%}  " + fit(written(value), figures, right=True)
+    for row in rows:
+        full, empty = bar(row.share, _BAR_CELLS)
+        cells = f"  {row.share:>4.0%}  " + fit(row.value, figures, right=True)
         lines.append(
-            Content.assemble((fit(name, width), "$muted"), "  ", (full, "$gpu-busy"), (empty, "$gpu-track"), cells)
+            Content.assemble((fit(row.label, width), "$muted"), "  ", (full, "$gpu-busy"), (empty, "$gpu-track"), cells)
         )
     return lines
 
 
-def _labelled(pairs: Sequence[tuple[str, str]]) -> list[Content]:
-    return labelled([(label, Content(clean(value))) for label, value in pairs])
+def _labelled(rows: Sequence[Row]) -> list[Content]:
+    return labelled([(row.label, Content(clean(row.value))) for row in rows])
 
 
 def _place(name: str) -> tuple[str, str]:
@@ -216,10 +199,11 @@ def _sources() -> dict[str, tuple[str, str, str]]:
     }
 
 
-def _input(name: str, item: Input) -> Content:
+def _input(name: str, item: Input, now: float) -> Content:
     """Return one input, in one piece that no line break parts."""
     mark, colour, _word = _sources()[item.source]
-    text = f"{name} {clean(_value(name, item.value))}".replace(" ", _NO_BREAK)
+    age = f" ({measured_text(item, now)})" if item.measured_at is not None else ""
+    text = f"{name} {clean(_value(name, item.value))}{age}".replace(" ", _NO_BREAK)
     return Content.assemble((f"{mark}{_NO_BREAK}", f"${colour}"), text)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dtagent.protocol.metric_fields import Declared, is_rate
+
 from dttui.i18n import _, ngettext
 from dttui.jobs import Axis, Curve, JobView
 from dttui.tui.widgets.metric_plots import MetricPlots, Plot
@@ -18,11 +20,22 @@ def show_plots(plots: MetricPlots, view: JobView) -> bool:
     elif not has_reports:
         note = _("The script has reported no metrics yet.")
     drawn = [
-        Plot(curve.declared.plot or curve.name, _title(curve), curve.points, curve.axis in (Axis.STEP, Axis.REPORT))
+        Plot(
+            curve.declared.plot or curve.name,
+            _title(curve),
+            curve.points,
+            is_whole=curve.axis in (Axis.STEP, Axis.REPORT),
+            unit=_unit(curve.declared),
+        )
         for curve in curves
     ]
     plots.show(drawn, note=note)
     return has_reports
+
+
+def _unit(declared: Declared) -> str:
+    """Return the symbol of a rate's unit; empty for what is none, or has a label, which names it."""
+    return declared.unit.symbol if declared.label is None and is_rate(declared.unit.symbol) else ""
 
 
 def _title(curve: Curve) -> str:

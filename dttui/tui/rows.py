@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dtagent.protocol.events import NodeStanding
-from dtagent.protocol.metric_fields import MIB, PERCENT, Declared, aggregated, cells_of, figures_of
+from dtagent.protocol.metric_fields import MIB, PERCENT, Declared, aggregated, cells_of, figures_of, is_rate, rate_text
 from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample
 
 from dttui.agent_words import agent_text
-from dttui.app import EnvironmentState, environment_state_name
+from dttui.app import EnvironmentState, environment_state_name, occupant_text
 from dttui.i18n import N_, _, ngettext
-from dttui.planning import Choice
+from dttui.planning import Choice, without_node
 from dttui.sanitize import clean
-from dttui.tui import words
+from dttui.timestamps import elapsed_s
+from dttui.tui import symbols
+from dttui.tui.symbols import StateWord
 from dttui.tui.widgets.environment_row import EnvironmentRow
 from dttui.tui.widgets.node_row import NodeRow, SlotCell
-from dttui.tui.words import StateWord
 from dttui.words import without_log_head
 
 if TYPE_CHECKING:
-    from dttui.app import EnvironmentStatus
+    from dttui.app import EnvironmentStatus, Occupant
     from dttui.jobs import NodeView
 
 _PROBLEMS = (
@@ -70,7 +71,7 @@ def environment_row(status: EnvironmentStatus, gpus_asked: int | None = None) ->
     gpus = gpu_text(choice)
     shown = [line(text) for text in (environment.name, environment.kind, environment.zone, environment.image)]
     name, kind, zone, image = shown
-    reason = _without_name(line(status.reason), name)
+    reason = line(without_node(status.reason, environment.name))
     searched = (
         *shown,
         environment.id or "",
@@ -87,7 +88,7 @@ def environment_row(status: EnvironmentStatus, gpus_asked: int | None = None) ->
         zone=zone,
         image=image,
         state=state,
-        note=reason if status.state is EnvironmentState.BUSY else "",
+        note=("; ".join(map(_occupant, status.occupants)) or reason) if status.state is EnvironmentState.BUSY else "",
         since=status.since,
         gpus=gpus,
         gpu_count=choice.gpu_count or 0,
@@ -99,6 +100,14 @@ def environment_row(status: EnvironmentStatus, gpus_asked: int | None = None) ->
         shows_age=status.state is EnvironmentState.UNREACHABLE,
         search=" ".join(searched).casefold(),
     )
+
+
+def _occupant(occupant: Occupant) -> str:
+    """Return who has GPUs and for how long, as short as it goes: `li, 3h`. The detail has the rest."""
+    text = line(occupant.name)
+    if occupant.held_s is not None:
+        text = f"{text}, {symbols.age(occupant.held_s)}"
+    return f"{text}, " + _("overdue") if occupant.is_overdue else text
 
 
 def stranger_row(key: str) -> EnvironmentRow:
@@ -122,13 +131,6 @@ def stranger_row(key: str) -> EnvironmentRow:
         shows_age=False,
         search=line(key).casefold(),
     )
-
-
-def _without_name(reason: str, name: str) -> str:
-    """Return a reason without the name before it, which the row has already."""
-    if name and reason.startswith(name) and reason[len(name) :].startswith((":", "：")):
-        return reason[len(name) + 1 :].lstrip()
-    return reason
 
 
 def _gpus(count: int) -> str:
@@ -160,7 +162,7 @@ def gpu_text(choice: Choice, *, memory: bool = True) -> str:
     if not memory or not size or len(types) > 1:
         return text
     called = _name_with_memory(choice.gpu_names[0], size)
-    return f"{choice.gpu_count}×{called}" if called is not None else f"{text} {words.gigabytes(size)}"
+    return f"{choice.gpu_count}×{called}" if called is not None else f"{text} {symbols.gigabytes(size)}"
 
 
 @lru_cache(maxsize=256)
@@ -217,7 +219,7 @@ def environment_detail(status: EnvironmentStatus) -> list[tuple[str, str]]:
     sample = status.sample
     if sample is None:
         return [(first, "muted"), ("", "muted")]
-    return [(first, "muted"), (_usage(sample), "muted")]
+    return [(first, "muted"), (_usage(sample, status.occupants), "muted")]
 
 
 def node_row(
@@ -259,14 +261,19 @@ def node_row(
         said = without_log_head(line(node.absence.said))
         note = f"{arrived} · {said}" if said else arrived
     if silence is not None:
-        note = _("no word for {span}").format(span=words.duration(silence))
+        note = _("no word for {span}").format(span=symbols.duration(silence))
+    problem = line(node.message) if node.state.is_bad and not failed_ranks else ""
+    if node.unhealthy_since is not None and not problem and shows_readings:
+        problem = _("unhealthy for {span}: {what}").format(
+            span=symbols.duration(elapsed_s(node.unhealthy_since, now)), what=line(node.unhealthy_what)
+        )
     return NodeRow(
         name=line(node.plan.name),
         is_master=node.plan.node_rank == 0,
-        state=replace(words.node_state(state), word=line(node.word)) if node.word else words.node_state(state),
+        state=replace(symbols.node_state(state), word=line(node.word)) if node.word else symbols.node_state(state),
         ranks=f"{ranks[0]}–{ranks[-1]}" if len(ranks) > 1 else str(ranks[0]) if ranks else "",
         simulated=node.plan.simulated,
-        problem=line(node.message) if node.state.is_bad and not failed_ranks else "",
+        problem=problem,
         note=note,
         labels=(_("util"), _("mem")) if node.gpu_ids else (_("cpu"), _("RAM")),
         slots=tuple(slots),
@@ -276,18 +283,18 @@ def node_row(
 
 def _figures(kind: type, values: Mapping[str, float | None]) -> tuple[str, ...]:
     """Return the readings of a kind of sample that have a place in cells and rows, always as many."""
-    return tuple(_figure(item, values.get(name)) for name, item in cells_of(kind).items())
+    return tuple(cell_text(item, values.get(name)) for name, item in cells_of(kind).items())
 
 
-def _figure(declared: Declared, value: float | None) -> str:
+def cell_text(declared: Declared, value: float | None) -> str:
     """Return a reading as a cell shows it: in a few characters, after what it is called there; empty for none."""
     if value is None:
         return ""
     text = f"{value:.0f}{declared.unit.symbol}"
-    if declared.unit.symbol == "" or declared.unit.symbol.endswith("/s"):
-        text = f"{words.rate(value)}{declared.unit.symbol}"
+    if declared.unit.symbol == "" or is_rate(declared.unit.symbol):
+        text = rate_text(value, declared.unit.symbol)
     elif declared.unit == MIB:
-        text = words.mebibytes(int(value))
+        text = symbols.mebibytes(int(value))
     elif declared.unit == PERCENT:
         text = f"{min(value / 100, 99.99):.0%}"
     return f"{declared.cell} {text}".strip()
@@ -302,16 +309,15 @@ def _load(sample: HostSample | None) -> tuple[str, float | None]:
     return _("CPU"), None if sample.cpu_percent is None else sample.cpu_percent / 100
 
 
-def _usage(sample: HostSample) -> str:
+def _usage(sample: HostSample, occupants: Sequence[Occupant]) -> str:
     pieces = []
     if sample.load1 is not None:
         pieces.append(_("load {load:.1f}").format(load=sample.load1))
     if sample.memory_used_mib is not None and sample.memory_total_mib is not None:
-        used, total = words.mebibytes(sample.memory_used_mib), words.mebibytes(sample.memory_total_mib)
+        used, total = symbols.mebibytes(sample.memory_used_mib), symbols.mebibytes(sample.memory_total_mib)
         pieces.append(_("memory {used} of {total}").format(used=used, total=total))
     if sample.disk_free_mib is not None:
-        pieces.append(_("disk free {size}").format(size=words.mebibytes(sample.disk_free_mib)))
+        pieces.append(_("disk free {size}").format(size=symbols.mebibytes(sample.disk_free_mib)))
     pieces += filter(None, _figures(HostSample, figures_of(sample)))
-    if sample.ranks:
-        pieces.append(_("jobs: {jobs}").format(jobs=", ".join(line(job) for job in sample.ranks)))
+    pieces += [line(occupant_text(occupant)) for occupant in occupants]
     return " · ".join(pieces)

@@ -12,6 +12,7 @@ import math
 import os
 import shutil
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from torch.nn import functional
 TOLD = os.environ.get("DTTUI_CONFIG")
 CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else {}
 MODEL: dict[str, Any] = {"layers": 4, "hidden_size": 64, "heads": 4, "seq_length": 64} | (CONFIG.get("model") or {})
-SETTINGS: dict[str, Any] = {"steps": 60, "learning_rate": 3e-3, "checkpoint_every": 30, "seed": 1, "masked_percent": 15}
+SETTINGS: dict[str, Any] = {"steps": 60, "learning_rate": 3e-3, "seed": 1, "masked_percent": 15}
 SETTINGS |= CONFIG.get("settings") or {}
 STRATEGY: dict[str, Any] = CONFIG.get("strategy") or {}
 PIPELINE: dict[str, Any] = STRATEGY.get("pipeline_parallel") or {}
@@ -35,8 +36,12 @@ LIMIT_S = (CONFIG.get("distributed") or {}).get("timeout_s")
 DIRECTORY = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
 BEFORE = os.environ.get("DTTUI_RESUME_FROM")
 """A checkpoint of an attempt before, to go on from where the directory has none."""
-KEPT = 3
+CHECKPOINT: dict[str, Any] = CONFIG.get("checkpoint") or {}
+KEPT = CHECKPOINT.get("keep") or 3
 """How many checkpoints stay, the newest."""
+INTERVAL_S: float = CHECKPOINT.get("interval_s") or 0
+"""From one to the next, where the settings do not say it in steps."""
+SETTINGS.setdefault("checkpoint_every", None if INTERVAL_S else 30)
 KINDS = {"1F1B": Schedule1F1B, "GPipe": ScheduleGPipe}
 """The schedules in which a rank has one stage."""
 MASK, NOTHING = 256, -100
@@ -139,6 +144,15 @@ def keep(step: int, state: dict[str, Any]) -> None:
         finish(folder)
 
 
+def is_due(step: int, kept_at: float, device: torch.device) -> bool:
+    """Whether a checkpoint is to be kept after a step, the last one having been kept at a time; by rank 0's clock."""
+    if every := SETTINGS["checkpoint_every"]:
+        return bool(step % every == 0 or step == SETTINGS["steps"])
+    since = torch.tensor(time.monotonic() - kept_at, device=device)
+    dist.broadcast(since, 0)
+    return bool(since.item() >= INTERVAL_S or step == SETTINGS["steps"])
+
+
 def main() -> None:
     backend, device = os.environ.get("DTTUI_BACKEND", "gloo"), torch.device("cpu")
     if backend == "nccl":
@@ -173,6 +187,7 @@ def main() -> None:
         optimizer.load_state_dict(state["optimizer"])
         start = state["step"]
     text = read_text()
+    kept_at = time.monotonic()
     for step in range(start + 1, SETTINGS["steps"] + 1):
         optimizer.zero_grad()
         seed = SETTINGS["seed"] * 10**9 + step * 10**4 + mesh.get_local_rank("data")
@@ -192,8 +207,9 @@ def main() -> None:
             dist.all_reduce(mean, group=replicas)
             if mesh.get_local_rank("data") == 0:
                 report(step=step, loss=round(mean.item() / pipelines, 6), rank=dist.get_rank())
-        if step % SETTINGS["checkpoint_every"] == 0 or step == SETTINGS["steps"]:
+        if is_due(step, kept_at, device):
             keep(step, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+            kept_at = time.monotonic()
     dist.barrier()
     dist.destroy_process_group()
 

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,16 +23,18 @@ from torch.nn import functional
 
 TOLD = os.environ.get("DTTUI_CONFIG")
 CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else {}
-SETTINGS: dict[str, Any] = {"steps": 60, "learning_rate": 0.01, "checkpoint_every": 30, "seed": 1} | (
-    CONFIG.get("settings") or {}
-)
+SETTINGS: dict[str, Any] = {"steps": 60, "learning_rate": 0.01, "seed": 1} | (CONFIG.get("settings") or {})
 LIMIT_S = (CONFIG.get("distributed") or {}).get("timeout_s")
 """How long a rank waits in a collective for the others; without it, as long as torch does by itself."""
 DIRECTORY = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
 BEFORE = os.environ.get("DTTUI_RESUME_FROM")
 """A checkpoint of an attempt before, to go on from where the directory has none."""
-KEPT = 3
+CHECKPOINT: dict[str, Any] = CONFIG.get("checkpoint") or {}
+KEPT = CHECKPOINT.get("keep") or 3
 """How many checkpoints stay, the newest."""
+INTERVAL_S: float = CHECKPOINT.get("interval_s") or 0
+"""From one to the next, where the settings do not say it in steps."""
+SETTINGS.setdefault("checkpoint_every", None if INTERVAL_S else 30)
 RANK, WORLD_SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 CONTEXT = 64
 
@@ -110,6 +113,13 @@ def keep(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
     finish(folder)
 
 
+def is_due(step: int, kept_at: float) -> bool:
+    """Whether a checkpoint is to be kept after a step, the last one having been kept at a time."""
+    if every := SETTINGS["checkpoint_every"]:
+        return bool(step % every == 0 or step == SETTINGS["steps"])
+    return bool(time.monotonic() - kept_at >= INTERVAL_S or step == SETTINGS["steps"])
+
+
 def main() -> None:
     backend, device = os.environ.get("DTTUI_BACKEND", "gloo"), torch.device("cpu")
     if backend == "nccl":
@@ -122,6 +132,7 @@ def main() -> None:
     torch.manual_seed(SETTINGS["seed"])  # the same weights everywhere
     model = Model().to(device)
     optimizer = torch.optim.Adam(model.parameters(), SETTINGS["learning_rate"])
+    kept_at = time.monotonic()
     for step in range(resume(model, optimizer) + 1, SETTINGS["steps"] + 1):
         optimizer.zero_grad()
         loss = model(samples(text, batch, step).to(device)) / (batch * CONTEXT)
@@ -132,8 +143,9 @@ def main() -> None:
         dist.all_reduce(loss.detach())
         if RANK == 0:
             report(step=step, loss=round(loss.item(), 6))
-            if step % SETTINGS["checkpoint_every"] == 0 or step == SETTINGS["steps"]:
+            if is_due(step, kept_at):
                 keep(model, optimizer, step)
+                kept_at = time.monotonic()
     dist.barrier()
     dist.destroy_process_group()
 

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,13 @@ from torch.nn import functional
 
 CONTEXT = 64
 WIDTH = 64
-KEPT = 3
+TOLD = os.environ.get("DTTUI_CONFIG")
+CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else {}
+CHECKPOINT: dict[str, Any] = CONFIG.get("checkpoint") or {}
+KEPT = CHECKPOINT.get("keep") or 3
 """How many checkpoints stay, the newest."""
+INTERVAL_S: float = CHECKPOINT.get("interval_s") or 0
+"""From one to the next, where the command line does not say it in steps."""
 BEFORE = os.environ.get("DTTUI_RESUME_FROM")
 """A checkpoint of an attempt before, to go on from where the directory has none."""
 
@@ -65,9 +71,7 @@ class Model(nn.Module):
 
 def read_text() -> Tensor:
     """The bytes of the job's dataset, a file or the files of a directory."""
-    config = os.environ.get("DTTUI_CONFIG")
-    dataset = (json.loads(Path(config).read_text(encoding="utf-8"))["dataset"] if config else None) or {}
-    source = Path(dataset.get("path", __file__))
+    source = Path((CONFIG.get("dataset") or {}).get("path", __file__))
     files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
     data = bytearray(b"".join(path.read_bytes() for path in files))
     if len(data) <= CONTEXT:
@@ -126,10 +130,20 @@ def keep(engine: Any, directory: Path, step: int) -> None:
         finish(directory / tag)
 
 
+def is_due(step: int, kept_at: float, options: argparse.Namespace, device: Any) -> bool:
+    """Whether a checkpoint is to be kept after a step, the last one having been kept at a time; by rank 0's clock."""
+    if options.checkpoint_every:
+        return bool(step % options.checkpoint_every == 0 or step == options.steps)
+    since = torch.tensor(time.monotonic() - kept_at, device=device)
+    dist.broadcast(since, 0)
+    return bool(since.item() >= INTERVAL_S or step == options.steps)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=100, help="(%(default)s)")
-    parser.add_argument("--checkpoint-every", type=int, default=50, help="steps (%(default)s)")
+    every = None if INTERVAL_S else 30
+    parser.add_argument("--checkpoint-every", type=int, default=every, help="steps (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the weights and of the data (%(default)s)")
     options = deepspeed.add_config_arguments(parser).parse_args()
     text = read_text()
@@ -140,6 +154,7 @@ def main() -> None:
     engine, *_ = deepspeed.initialize(args=options, model=model, model_parameters=model.parameters())
     directory = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
     rank, passes = dist.get_rank(), engine.gradient_accumulation_steps()
+    kept_at = time.monotonic()
     for step in range(resume(engine, directory), options.steps):
         losses = []
         for part in range(passes):
@@ -152,8 +167,9 @@ def main() -> None:
         dist.all_reduce(mean)
         if rank == 0:
             report(step=step + 1, loss=round(mean.item() / dist.get_world_size(), 6), learning_rate=engine.get_lr()[0])
-        if (step + 1) % options.checkpoint_every == 0 or step + 1 == options.steps:
+        if is_due(step + 1, kept_at, options, engine.device):
             keep(engine, directory, step + 1)
+            kept_at = time.monotonic()
     dist.barrier()
     dist.destroy_process_group()
 

@@ -31,12 +31,13 @@ class Samples:
         self.digest = hashlib.sha256(data).hexdigest()
 
     def share(self, step: int, rank: int, world_size: int) -> Tensor:
-        """What `rank` trains on in `step`: every `world_size`-th sample of it, (samples, block size + 1)."""
+        """What `rank` trains on in `step`: every `world_size`-th sample, or its share; (samples, block size + 1)."""
         batch, block = self.options.batch_size, self.options.block_size
         if self.options.sharding == "random":
             dice = torch.Generator().manual_seed((self.options.data_seed * 1_000_003 + step) % 2**63)
             starts = torch.randint(len(self.bytes) - block, (batch,), generator=dice)
         else:
             starts = torch.arange((step - 1) * batch, step * batch) * block % (len(self.bytes) - block)
-        mine = starts[rank::world_size].tolist()
-        return torch.stack([self.bytes[start : start + block + 1] for start in mine]).long()
+        shares = self.options.shares
+        mine = starts[rank::world_size] if shares is None else torch.split(starts, shares)[rank]
+        return torch.stack([self.bytes[start : start + block + 1] for start in mine.tolist()]).long()

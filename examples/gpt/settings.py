@@ -23,6 +23,8 @@ def read_options() -> argparse.Namespace:
     add("--text", type=Path, default=Path(__file__).parent, help="a text file, or a directory with a corpus.txt")
     add("--steps", type=_positive, default=100, help="optimizer steps of the whole run (%(default)s)")
     add("--batch-size", type=_positive, default=16, help="samples a step, shared out among all ranks (%(default)s)")
+    add("--shares", type=_shares, help="samples of each rank in a step, 6,2,8; without it as equal as can be")
+    add("--tell-speed", action="store_true", help="report how many samples a second each rank computes by itself")
     add("--block-size", type=_positive, default=64, help="bytes a sample (%(default)s)")
     add("--layers", type=_positive, default=2, help="(%(default)s)")
     add("--heads", type=_positive, default=4, help="(%(default)s)")
@@ -32,7 +34,8 @@ def read_options() -> argparse.Namespace:
     add("--data-seed", type=int, help="of the choice of samples")
     add("--sharding", type=_sharding, default="random", help="how samples are chosen: random or sequential")
     add("--checkpoint-dir", type=Path, default=os.environ.get("DTTUI_CHECKPOINT_DIR") or None)
-    add("--checkpoint-every", type=_positive, default=50, help="steps; the last step is always kept (%(default)s)")
+    add("--checkpoint-every", type=_positive, help="steps; the last step is always kept (50)")
+    add("--checkpoint-interval", type=float, help="seconds, where --checkpoint-every is not given")
     add("--keep-checkpoints", type=_positive, default=3, help="how many, the newest (%(default)s)")
     add("--resume", action="store_true", help="go on from the newest complete checkpoint, if there is one")
     add("--log-every", type=_positive, default=10, help="steps (%(default)s)")
@@ -45,6 +48,10 @@ def read_options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.width % options.heads:
         parser.error(f"--width {options.width} is not a multiple of --heads {options.heads}")
+    if options.shares is not None and sum(options.shares) != options.batch_size:
+        parser.error(f"--shares make {sum(options.shares)} samples, and --batch-size says {options.batch_size}")
+    if options.checkpoint_every is None and options.checkpoint_interval is None:
+        options.checkpoint_every = 50
     if options.data_seed is None:
         options.data_seed = options.seed
     if os.environ.get("DTTUI_ATTEMPT", "0") != "0":
@@ -59,15 +66,21 @@ def _dttui_settings() -> dict[str, str]:
         return {}
     try:
         config: dict[str, Any] = json.loads(Path(source).read_text(encoding="utf-8"))
+        data = (config.get("strategy") or {}).get("data_parallel") or {}
         sharding, dataset = config.get("data_sharding") or {}, config.get("dataset")
+        checkpoint = config.get("checkpoint") or {}
         found = {
             "batch_size": config.get("batch_size"),
+            "shares": ",".join(map(str, config.get("shares") or [])) or None,
             "sharding": sharding.get("method") or sharding.get("strategy"),
             "data_seed": sharding.get("seed"),
             "collective_timeout": (config.get("distributed") or {}).get("timeout_s"),
+            "checkpoint_interval": checkpoint.get("interval_s"),
+            "keep_checkpoints": checkpoint.get("keep"),
+            "tell_speed": data.get("shares") not in (None, "equal") or None,
             "text": dataset.get("path") if isinstance(dataset, dict) else None,
         }
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, TypeError) as error:
         refuse(f"DTTUI_CONFIG names {source}, which is not a JSON object of settings: {error}")
     return {option: str(value) for option, value in found.items() if value is not None}  # argparse checks strings
 
@@ -76,6 +89,10 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
     return int(text)
+
+
+def _shares(text: str) -> list[int]:
+    return [_positive(part.strip()) for part in text.split(",")]
 
 
 def _sharding(text: str) -> str:

@@ -26,6 +26,11 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
+try:  # with the buckets and the compression that the job says, where dttui has started this
+    from dttui_collectives import data_parallel
+except ImportError:
+    data_parallel = DistributedDataParallel  # type: ignore[assignment]  # torch's own takes the same
+
 if TYPE_CHECKING:  # the names by which a type checker in the repository's root knows the files beside this one
     from examples.gpt.checkpoint import load_everywhere, newest_complete, save
     from examples.gpt.data import Samples
@@ -96,8 +101,12 @@ class Report:
         except OSError as error:
             refuse(f"DTTUI_METRICS names a file that cannot be written: {error}")
 
-    def __call__(self, step: int, loss: float, rate: float, gradient_norm: float) -> None:
-        """`loss` is the mean over all ranks, and the speed is that of all ranks together."""
+    def is_due(self, step: int) -> bool:
+        """Whether it tells of a step."""
+        return step in (1, self.options.steps) or step % self.options.log_every == 0
+
+    def __call__(self, step: int, loss: float, rate: float, gradient_norm: float, own_speed: float | None) -> None:
+        """`loss` is the mean over all ranks, and the speed that of all together; `own_speed` is this rank's samples."""
         now = time.monotonic()
         tokens = (step - self.step) * self.options.batch_size * self.options.block_size
         speed = tokens / max(now - self.time, 1e-9)
@@ -106,6 +115,7 @@ class Report:
             print(f"step {step}/{self.options.steps}  loss {loss:.3f}  {speed / 1000:.1f}k tok/s", flush=True)
         if self.metrics is not None:
             values = {"step": step, "loss": round(loss, 6), "tokens_per_s": round(speed, 1), "learning_rate": rate}
+            values |= {} if own_speed is None else {"rank_samples_per_s": round(own_speed, 3)}
             line = json.dumps({**values, "gradient_norm": round(gradient_norm, 6), "rank": self.place.rank})
             os.write(self.metrics, line.encode() + b"\n")  # one write, so that lines of several ranks never mix
 
@@ -131,8 +141,8 @@ class Run:
         self.settings = {name: getattr(options, name) for name in names} | {"text": samples.digest}
         self.resume()
         gpus = [place.device.index] if place.device.type == "cuda" else None
-        self.parallel = DistributedDataParallel(self.model, device_ids=gpus)
-        self.asked_to_stop = False
+        self.parallel = data_parallel(self.model, device_ids=gpus)
+        self.asked_to_stop, self.kept_at = False, time.monotonic()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.ask_to_stop)
 
@@ -173,20 +183,34 @@ class Run:
             state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "step": self.step}
             state |= {"shape": asdict(self.shape), "settings": self.settings}
             save(self.options.checkpoint_dir, self.step, state, keep=self.options.keep_checkpoints)
+            self.kept_at = time.monotonic()
+
+    def is_due(self) -> bool:
+        """Whether it is time for a checkpoint, on rank 0, which alone keeps any."""
+        if self.options.checkpoint_every:
+            return bool(self.step % self.options.checkpoint_every == 0)
+        return bool(time.monotonic() - self.kept_at >= self.options.checkpoint_interval)
 
     def train(self) -> int:
         """Make the remaining steps; return the exit code."""
         options, place = self.options, self.place
         report = Report(options, place, self.step)
+        first = self.step + 1
         while self.step < options.steps:
             step = self.step + 1
             if step == options.fail_at_step and place.rank == options.fail_rank:
                 fail(options)
+            began, own_speed = time.monotonic(), None
             batch = self.samples.share(step, place.rank, place.world_size).to(place.device)
             logits = self.parallel(batch[:, :-1])
             # A share of the mean over the whole batch, not a mean of its own: ranks may hold unequal shares.
             loss = cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten(), reduction="sum")
             loss = loss / (options.batch_size * options.block_size)
+            if (
+                options.tell_speed and report.is_due(step) and step != first
+            ):  # The first one loads what the others have.
+                loss.item()  # Waits for the GPU; the backward pass waits for the other ranks as well.
+                own_speed = len(batch) / (time.monotonic() - began)
             (loss * place.world_size).backward()  # DDP divides by the world size again
             totals = torch.stack((loss.detach(), loss.new_tensor(float(self.asked_to_stop))))
             dist.all_reduce(totals)
@@ -199,9 +223,9 @@ class Run:
             self.optimizer.step()
             self.optimizer.zero_grad()
             self.step = step
-            if step in (1, options.steps) or step % options.log_every == 0:
-                report(step, mean_loss, rate, float(gradient_norm))
-            if stop or step == options.steps or step % options.checkpoint_every == 0:
+            if report.is_due(step):
+                report(step, mean_loss, rate, float(gradient_norm), own_speed)
+            if stop or step == options.steps or self.is_due():
                 self.keep()
             if stop and step < options.steps:
                 print(f"train.py: asked to stop, stopped after step {step}", file=sys.stderr)
@@ -216,6 +240,8 @@ def main() -> int:
     place = join(options.collective_timeout)
     if options.batch_size < place.world_size:
         refuse(f"--batch-size {options.batch_size} leaves some of the {place.world_size} ranks without a sample")
+    if options.shares is not None and len(options.shares) != place.world_size:
+        refuse(f"--shares name {len(options.shares)} ranks, and there are {place.world_size}")
     run = Run(options, place, samples)
     if place.rank == 0:
         parameters = sum(parameter.numel() for parameter in run.model.parameters())

@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,13 @@ from torch.nn import functional
 
 CONTEXT = 64
 WIDTH = 96
-KEPT = 3
+TOLD = os.environ.get("DTTUI_CONFIG")
+CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else {}
+CHECKPOINT: dict[str, Any] = CONFIG.get("checkpoint") or {}
+KEPT = CHECKPOINT.get("keep") or 3
 """How many checkpoints stay, the newest."""
+INTERVAL_S: float = CHECKPOINT.get("interval_s") or 0
+"""From one to the next, where the command line does not say it in steps."""
 BEFORE = os.environ.get("DTTUI_RESUME_FROM")
 """A checkpoint of an attempt before, to go on from where the directory has none."""
 
@@ -40,9 +46,9 @@ class Model(nn.Module):
         return functional.cross_entropy(self.head(seen).flatten(0, 1), samples[:, 1:].flatten())
 
 
-def read_text(dataset: dict[str, Any] | None) -> Tensor:
-    """The bytes of a dataset, which is a file or a directory of files."""
-    source = Path(dataset["path"] if dataset else __file__)
+def read_text() -> Tensor:
+    """The bytes of the job's dataset, a file or the files of a directory."""
+    source = Path((CONFIG.get("dataset") or {}).get("path", __file__))
     files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
     data = bytearray(b"".join(path.read_bytes() for path in files))
     if len(data) <= CONTEXT:
@@ -100,27 +106,36 @@ def keep(model: nn.Module, optimizer: torch.optim.Optimizer, directory: Path, st
     finish(folder)
 
 
+def is_due(step: int, kept_at: float, options: argparse.Namespace) -> bool:
+    """Whether a checkpoint is to be kept after a step, the last one having been kept at a time."""
+    if options.checkpoint_every:
+        return bool(step % options.checkpoint_every == 0 or step == options.steps)
+    return bool(time.monotonic() - kept_at >= INTERVAL_S or step == options.steps)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=100, help="(%(default)s)")
-    parser.add_argument("--checkpoint-every", type=int, default=50, help="steps (%(default)s)")
+    every = None if INTERVAL_S else 30
+    parser.add_argument("--checkpoint-every", type=int, default=every, help="steps (%(default)s)")
     parser.add_argument("--learning-rate", type=float, default=0.01, help="(%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the weights and of the data (%(default)s)")
     options = parser.parse_args()
-    told = os.environ.get("DTTUI_CONFIG")
-    config = json.loads(Path(told).read_text(encoding="utf-8")) if told else {}
-    batch = config.get("batch_size") or 8 * int(os.environ.get("HOROVOD_SIZE", "1"))
+    batch = CONFIG.get("batch_size") or 8 * int(os.environ.get("HOROVOD_SIZE", "1"))
     hvd.init()
     if batch % hvd.size():
         raise SystemExit(f"a batch of {batch} samples cannot be shared out evenly among {hvd.size()} ranks")
     device = torch.device("cuda", hvd.local_rank()) if hvd.cuda_built() and torch.cuda.is_available() else "cpu"
-    text = read_text(config.get("dataset"))
+    text = read_text()
     torch.manual_seed(options.seed)
     model = Model().to(device)
     optimizer = torch.optim.Adam(model.parameters(), options.learning_rate)
     directory = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
     first = resume(model, optimizer, directory)
-    together = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    asked = (CONFIG.get("distributed") or {}).get("compression")
+    sent_as = hvd.Compression.fp16 if asked == "fp16" else hvd.Compression.none
+    together = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), compression=sent_as)
+    kept_at = time.monotonic()
     for step in range(first, options.steps):
         together.zero_grad()
         loss = model(samples(text, batch, options.seed * 10**9 + step).to(device))
@@ -129,8 +144,9 @@ def main() -> None:
         mean = hvd.allreduce(loss.detach())
         if hvd.rank() == 0:
             report(step=step + 1, loss=round(mean.item(), 6))
-            if (step + 1) % options.checkpoint_every == 0 or step + 1 == options.steps:
+            if is_due(step + 1, kept_at, options):
                 keep(model, optimizer, directory, step + 1)
+                kept_at = time.monotonic()
     hvd.shutdown()
 
 

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import timedelta
@@ -29,8 +30,13 @@ from megatron.core.transformer import TransformerConfig
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-KEPT = 3
+TOLD = os.environ.get("DTTUI_CONFIG")
+CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else {}
+CHECKPOINT: dict[str, Any] = CONFIG.get("checkpoint") or {}
+KEPT = CHECKPOINT.get("keep") or 3
 """How many checkpoints stay, the newest."""
+INTERVAL_S: float = CHECKPOINT.get("interval_s") or 0
+"""From one to the next, where that comes before so many iterations."""
 BEFORE = os.environ.get("DTTUI_RESUME_FROM")
 """A checkpoint of an attempt before, to go on from where the directory has none."""
 
@@ -73,9 +79,7 @@ def read_options() -> argparse.Namespace:
 
 def read_text(length: int) -> Tensor:
     """The bytes of the job's dataset, a file or the files of a directory: enough for samples of a length."""
-    config = os.environ.get("DTTUI_CONFIG")
-    dataset = (json.loads(Path(config).read_text(encoding="utf-8"))["dataset"] if config else None) or {}
-    source = Path(dataset.get("path", __file__))
+    source = Path((CONFIG.get("dataset") or {}).get("path", __file__))
     files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
     data = bytearray(b"".join(path.read_bytes() for path in files))
     if len(data) <= length:
@@ -172,6 +176,15 @@ def keep(directory: Path, step: int, state: dict[str, Any]) -> None:
         finish(checkpoint)
 
 
+def is_due(step: int, kept_at: float, options: argparse.Namespace) -> bool:
+    """Whether a checkpoint is to be kept after a step, the last one having been kept at a time; by rank 0's clock."""
+    since = torch.tensor(time.monotonic() - kept_at, device=torch.cuda.current_device())
+    if INTERVAL_S:
+        dist.broadcast(since, 0)
+    is_late = INTERVAL_S and since.item() >= INTERVAL_S
+    return bool(is_late or step % options.save_interval == 0 or step == options.train_iters)
+
+
 def main() -> None:
     options = read_options()
     text = read_text(options.seq_length)
@@ -206,6 +219,7 @@ def train(options: argparse.Namespace, text: Tensor, model: Any) -> None:
         raise SystemExit(f"a batch of {options.global_batch_size} samples is no whole number of passes of {pass_size}")
     count = options.global_batch_size // pass_size
     run = partial(get_forward_backward_func(), forward_step_func=forward, model=model, num_microbatches=count)
+    kept_at = time.monotonic()
     for step in range(start, options.train_iters):
         model.zero_grad_buffer()
         data = micro_batches(text, options, step, device)
@@ -220,8 +234,9 @@ def train(options: argparse.Namespace, text: Tensor, model: Any) -> None:
             mean /= place.get_data_parallel_world_size()
             if place.get_data_parallel_rank() == place.get_tensor_model_parallel_rank() == 0:
                 report(step=step + 1, loss=round(mean.item(), 6), rank=dist.get_rank())
-        if (step + 1) % options.save_interval == 0 or step + 1 == options.train_iters:
+        if is_due(step + 1, kept_at, options):
             keep(options.save, step + 1, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+            kept_at = time.monotonic()
 
 
 if __name__ == "__main__":

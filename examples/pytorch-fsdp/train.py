@@ -11,6 +11,7 @@ import math
 import os
 import shutil
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def read_json(variable: str) -> dict[str, Any]:
 
 CONFIG, SHARDING = read_json("DTTUI_CONFIG"), read_json("DTTUI_FSDP_CONFIG")
 MODEL = {"layers": 2, "hidden_size": 64, "heads": 4, "seq_length": 64} | (CONFIG.get("model") or {})
-SETTINGS = {"steps": 60, "learning_rate": 3e-3, "checkpoint_every": 30, "seed": 1} | (CONFIG.get("settings") or {})
+SETTINGS = {"steps": 60, "learning_rate": 3e-3, "seed": 1} | (CONFIG.get("settings") or {})
 CONTEXT, WIDTH = MODEL["seq_length"], MODEL["hidden_size"]
 
 
@@ -126,8 +127,12 @@ LIMIT_S = (CONFIG.get("distributed") or {}).get("timeout_s")
 DIRECTORY = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
 BEFORE = os.environ.get("DTTUI_RESUME_FROM")
 """A checkpoint of an attempt before, to go on from where the directory has none."""
-KEPT = 3
+CHECKPOINT: dict[str, Any] = CONFIG.get("checkpoint") or {}
+KEPT = CHECKPOINT.get("keep") or 3
 """How many checkpoints stay, the newest."""
+INTERVAL_S: float = CHECKPOINT.get("interval_s") or 0
+"""From one to the next, where the settings do not say it in steps."""
+SETTINGS.setdefault("checkpoint_every", None if INTERVAL_S else 30)
 IS_FULL = SHARDING.get("state_dict") == "full"
 """Whether rank 0 alone keeps all of it; else each rank keeps its part."""
 OPTIONS = StateDictOptions(full_state_dict=IS_FULL, cpu_offload=IS_FULL)
@@ -201,6 +206,15 @@ def keep(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
         finish(folder)
 
 
+def is_due(step: int, kept_at: float, device: torch.device) -> bool:
+    """Whether a checkpoint is to be kept after a step, the last one having been kept at a time; by rank 0's clock."""
+    if every := SETTINGS["checkpoint_every"]:
+        return bool(step % every == 0 or step == SETTINGS["steps"])
+    since = torch.tensor(time.monotonic() - kept_at, device=device)
+    dist.broadcast(since, 0)
+    return bool(since.item() >= INTERVAL_S or step == SETTINGS["steps"])
+
+
 def main() -> None:
     backend, local_rank = os.environ.get("DTTUI_BACKEND"), int(os.environ["LOCAL_RANK"])
     on_gpu = backend == "nccl" if backend else torch.cuda.is_available()
@@ -217,6 +231,7 @@ def main() -> None:
     text, batch = read_text(), CONFIG.get("batch_size") or 8 * dist.get_world_size()
     if batch < dist.get_world_size():
         raise SystemExit(f"a batch of {batch} samples leaves some of the {dist.get_world_size()} ranks without one")
+    kept_at = time.monotonic()
     for step in range(resume(model, optimizer) + 1, SETTINGS["steps"] + 1):
         loss = model(samples(text, batch, step).to(device)) / (batch * CONTEXT)
         (loss * dist.get_world_size()).backward()  # gradients are averaged over the ranks, whose parts may be unequal
@@ -225,8 +240,9 @@ def main() -> None:
         dist.all_reduce(loss.detach())
         if dist.get_rank() == 0:
             report(step=step, loss=round(loss.item(), 6))
-        if step % SETTINGS["checkpoint_every"] == 0 or step == SETTINGS["steps"]:
+        if is_due(step, kept_at, device):
             keep(model, optimizer, step)
+            kept_at = time.monotonic()
     dist.barrier()
     dist.destroy_process_group()
 

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,11 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
+try:  # with the buckets and the compression that the job says, where dttui has started this
+    from dttui_collectives import data_parallel
+except ImportError:
+    data_parallel = DistributedDataParallel  # type: ignore[assignment]  # torch's own takes the same
+
 TOLD = os.environ.get("DTTUI_CONFIG")
 CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else {}
 SETTINGS: dict[str, Any] = {"layers": [1, 1], "width": 8, "image_size": 16, "classes": 10, "images": 960, "epochs": 2}
@@ -31,8 +37,11 @@ LIMIT_S = (CONFIG.get("distributed") or {}).get("timeout_s")
 DIRECTORY = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
 BEFORE = os.environ.get("DTTUI_RESUME_FROM")
 """A checkpoint of an attempt before, to go on from where the directory has none."""
-KEPT = 3
+CHECKPOINT: dict[str, Any] = CONFIG.get("checkpoint") or {}
+KEPT = CHECKPOINT.get("keep") or 3
 """How many checkpoints stay, the newest."""
+INTERVAL_S: float = CHECKPOINT.get("interval_s") or 0
+"""From one to the next, at least; each is made at the end of an epoch."""
 
 
 class Stripes(Dataset[tuple[Tensor, int]]):
@@ -142,7 +151,7 @@ def main() -> None:
     decay = {name: SETTINGS[name] for name in ("momentum", "weight_decay")}
     optimizer = torch.optim.SGD(model.parameters(), SETTINGS["learning_rate"], **decay)
     done = resume(model, optimizer)
-    parallel = DistributedDataParallel(model, device_ids=[device.index] if backend == "nccl" else None)
+    parallel = data_parallel(model, device_ids=[device.index] if backend == "nccl" else None)
     images = Stripes()
     is_shuffled = SHARDING.get("method", "random") != "sequential"
     sampler: DistributedSampler[Any] = DistributedSampler(
@@ -152,6 +161,7 @@ def main() -> None:
     loader = DataLoader(images, batch // world_size, sampler=sampler, num_workers=workers, drop_last=True)
     if not loader:
         raise SystemExit(f"a batch of {batch} images cannot be had of {len(images)}")
+    kept_at = time.monotonic()
     for epoch in range(done, SETTINGS["epochs"]):
         sampler.set_epoch(epoch)
         for number, (pictures, labels) in enumerate(loader):
@@ -164,8 +174,9 @@ def main() -> None:
             if rank == 0:
                 step = epoch * len(loader) + number + 1
                 report(step=step, epoch=epoch + 1, loss=round(mean.item() / world_size, 6))
-        if rank == 0:
+        if rank == 0 and (time.monotonic() - kept_at >= INTERVAL_S or epoch + 1 == SETTINGS["epochs"]):
             keep(model, optimizer, epoch + 1)
+            kept_at = time.monotonic()
     dist.barrier()
     dist.destroy_process_group()
 

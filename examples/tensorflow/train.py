@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,15 @@ import tensorflow as tf
 
 CONTEXT = 16
 WIDTH = 32
-KEPT = 3
-"""How many checkpoints stay, the newest."""
 BEFORE = os.environ.get("DTTUI_RESUME_FROM")
 """A checkpoint of an attempt before, to go on from where the directory has none."""
 
 CONFIG: dict[str, Any] = json.loads(Path(os.environ.get("DTTUI_CONFIG", os.devnull)).read_text("utf-8") or "{}")
+CHECKPOINT: dict[str, Any] = CONFIG.get("checkpoint") or {}
+KEPT = CHECKPOINT.get("keep") or 3
+"""How many checkpoints stay, the newest."""
+INTERVAL_S: float = CHECKPOINT.get("interval_s") or 0
+"""From one to the next, where the command line does not say it in steps."""
 TASK: dict[str, Any] = json.loads(os.environ.get("TF_CONFIG") or "{}")
 WORKERS, SERVERS = (len(TASK.get("cluster", {}).get(kind, ())) for kind in ("worker", "ps"))
 
@@ -58,8 +62,10 @@ def make_strategy() -> tf.distribute.Strategy:
     if not SERVERS:
         kinds = tf.distribute.experimental.CommunicationImplementation
         kind = kinds.NCCL if os.environ.get("DTTUI_BACKEND") == "nccl" else kinds.RING
-        limit_s = (CONFIG.get("distributed") or {}).get("timeout_s")
-        options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=limit_s, implementation=kind)
+        told = CONFIG.get("distributed") or {}
+        options = tf.distribute.experimental.CommunicationOptions(
+            bytes_per_pack=told.get("bucket_bytes") or 0, timeout_seconds=told.get("timeout_s"), implementation=kind
+        )
         return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     if resolver.task_type != "chief":
@@ -125,7 +131,8 @@ def finish(folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=100, help="(%(default)s)")
-    parser.add_argument("--checkpoint-every", type=int, default=50, help="steps (%(default)s)")
+    every = None if INTERVAL_S else 30
+    parser.add_argument("--checkpoint-every", type=int, default=every, help="steps (%(default)s)")
     parser.add_argument("--learning-rate", type=float, default=0.003, help="(%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the weights and of the data (%(default)s)")
     options = parser.parse_args()
@@ -178,16 +185,24 @@ def main() -> None:
 
         return tf.data.Dataset.range(done * replicas, 1 << 40).map(samples)
 
+    def is_due(step: int) -> bool:
+        """Whether a checkpoint is to be kept after a step; by the clock of the worker for whom least has passed."""
+        if options.checkpoint_every:
+            return bool(step % options.checkpoint_every == 0 or step == options.steps)
+        return bool(agreed(int(time.monotonic() - kept_at)) >= INTERVAL_S or step == options.steps)
+
+    kept_at = time.monotonic()
     take_step = make_step(strategy, model, optimizer, make_data)
     for step in range(done + 1, options.steps + 1):
         loss = take_step()
         if rank == 0:
             report(step=step, loss=round(loss, 6), learning_rate=options.learning_rate)
-        if step % options.checkpoint_every == 0 or step == options.steps:
+        if is_due(step):
             place = directory / f"step-{step:08}"
             checkpoint.write(str(place / f"rank-{rank}"), here)
             agreed(step)
             finish(place)
+            kept_at = time.monotonic()
 
 
 if __name__ == "__main__":

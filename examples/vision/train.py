@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,18 +21,27 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
+try:  # with the buckets and the compression that the job says, where dttui has started this
+    from dttui_collectives import data_parallel
+except ImportError:
+    data_parallel = DistributedDataParallel  # type: ignore[assignment]  # torch's own takes the same
+
 TOLD = os.environ.get("DTTUI_CONFIG")
 CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else {}
 MODEL: dict[str, Any] = {"layers": 2, "hidden_size": 64, "heads": 4, "precision": "bf16"} | (CONFIG.get("model") or {})
 SETTINGS: dict[str, Any] = {"image_size": 16, "patch_size": 4, "classes": 10, "steps": 60, "seed": 1}
-SETTINGS |= {"learning_rate": 2e-3, "warm_up_steps": 10, "checkpoint_every": 30} | (CONFIG.get("settings") or {})
+SETTINGS |= {"learning_rate": 2e-3, "warm_up_steps": 10} | (CONFIG.get("settings") or {})
 LIMIT_S = (CONFIG.get("distributed") or {}).get("timeout_s")
 """How long a rank waits in a collective for the others; without it, as long as torch does by itself."""
 DIRECTORY = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
 BEFORE = os.environ.get("DTTUI_RESUME_FROM")
 """A checkpoint of an attempt before, to go on from where the directory has none."""
-KEPT = 3
+CHECKPOINT: dict[str, Any] = CONFIG.get("checkpoint") or {}
+KEPT = CHECKPOINT.get("keep") or 3
 """How many checkpoints stay, the newest."""
+INTERVAL_S: float = CHECKPOINT.get("interval_s") or 0
+"""From one to the next, where the settings do not say it in steps."""
+SETTINGS.setdefault("checkpoint_every", None if INTERVAL_S else 30)
 COMPUTED_IN = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(MODEL["precision"])
 """In what the layers compute; weights, their gradients and the optimizer stay in 32 bits."""
 
@@ -110,6 +120,13 @@ def keep(step: int, **parts: Any) -> None:
     finish(folder)
 
 
+def is_due(step: int, kept_at: float) -> bool:
+    """Whether a checkpoint is to be kept after a step, the last one having been kept at a time."""
+    if every := SETTINGS["checkpoint_every"]:
+        return bool(step % every == 0 or step == SETTINGS["steps"])
+    return bool(time.monotonic() - kept_at >= INTERVAL_S or step == SETTINGS["steps"])
+
+
 def main() -> None:
     backend, device = os.environ.get("DTTUI_BACKEND", "gloo"), torch.device("cpu")
     if backend == "nccl":
@@ -128,7 +145,8 @@ def main() -> None:
     scaler = torch.amp.GradScaler(device.type, enabled=COMPUTED_IN is torch.float16)
     parts = {"model": model, "optimizer": optimizer, "schedule": schedule, "scaler": scaler}
     done = resume(**parts)
-    parallel = DistributedDataParallel(model, device_ids=[device.index] if backend == "nccl" else None)
+    parallel = data_parallel(model, device_ids=[device.index] if backend == "nccl" else None)
+    kept_at = time.monotonic()
     for step in range(done + 1, SETTINGS["steps"] + 1):
         images, labels = (part.to(device) for part in make_images(batch, step))
         optimizer.zero_grad()
@@ -144,8 +162,9 @@ def main() -> None:
         dist.all_reduce(loss.detach())
         if rank == 0:
             report(step=step, loss=round(loss.item(), 6), learning_rate=rate)
-            if step % SETTINGS["checkpoint_every"] == 0 or step == SETTINGS["steps"]:
+            if is_due(step, kept_at):
                 keep(step, **parts)
+                kept_at = time.monotonic()
     dist.barrier()
     dist.destroy_process_group()
 

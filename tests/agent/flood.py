@@ -66,6 +66,7 @@ def follow(
                 "stamp": stamp,
                 "wait_s": 0 if is_over else 5,
                 "max_bytes": 256 * 1024,
+                "wants_trainer": True,
             },
         )
         stamp = reply["stamp"]

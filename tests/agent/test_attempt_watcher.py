@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from dtagent.daemon import attempt_watcher as lookout_module
+from dtagent.daemon import attempt_watcher as watcher_module
 from dtagent.daemon.attempt_watcher import AttemptSnapshot, AttemptWatcher, look_at
 from dtagent.locations import AttemptFiles, make_private
 
@@ -44,17 +44,17 @@ async def test_many_who_wait_for_one_attempt_cost_one_look_a_turn_and_nothing_on
         looks.append((threading.current_thread().name, watched))
         return look_at(watched)
 
-    monkeypatch.setattr(lookout_module, "look_at", look)
+    monkeypatch.setattr(watcher_module, "look_at", look)
     watcher = AttemptWatcher()
     began = time.monotonic()
     told = await asyncio.gather(*(watcher.wait(files, never, 1.0) for _ in range(MANY)))
-    turns = (time.monotonic() - began) / lookout_module.BUSY_PACE_S
+    turns = (time.monotonic() - began) / watcher_module.BUSY_PACE_S
     assert told == [None] * MANY
-    assert set(looks) == {("lookout", files)}
+    assert set(looks) == {("attempt-watcher", files)}
     assert len(looks) <= turns + 3  # Who comes is answered at once.
     looks.clear()
     other = AttemptFiles(files.directory.with_name("other"))
-    assert await watcher.wait(other, never, 5 * lookout_module.BUSY_PACE_S) is None
+    assert await watcher.wait(other, never, 5 * watcher_module.BUSY_PACE_S) is None
     assert {watched for _thread, watched in looks} == {other}, "one that nobody waits for is looked at"
 
 
@@ -104,7 +104,7 @@ async def test_who_came_when_a_look_failed_is_answered_by_the_next_though_it_sho
             raise failures.pop()
         return look_at(watched)
 
-    monkeypatch.setattr(lookout_module, "look_at", look)
+    monkeypatch.setattr(watcher_module, "look_at", look)
     watcher = AttemptWatcher()
     staying = asyncio.create_task(watcher.wait(files, never, DEADLINE_S))
     assert await watcher.wait(files, lambda _look: True, DEADLINE_S) is not None
@@ -124,7 +124,7 @@ async def test_an_attempt_that_cannot_be_looked_at_holds_up_no_other(
             raise OSError("the disk is on fire")
         return look_at(watched)
 
-    monkeypatch.setattr(lookout_module, "look_at", look)
+    monkeypatch.setattr(watcher_module, "look_at", look)
     watcher = AttemptWatcher()
     waiting = asyncio.create_task(watcher.wait(broken, lambda _look: True, 1.0))
     assert await watcher.wait(files, lambda _look: True, DEADLINE_S) == look_at(files)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from dtagent.checkpoints.search import newest_complete
 from dtagent.checks import checkpoints as asked
+from dtagent.protocol.checkpoints import CheckpointsOf
 from dtagent.protocol.replication import STORE
 from dtagent.protocol.rpc import ErrorCode
 
@@ -165,7 +166,7 @@ def test_a_client_is_told_the_newest_and_why_newer_ones_were_passed(conversation
         ("step-30", "file-ends-early"),
         ("step-20", "came-to-nothing"),
     ]
-    assert second == {"complete": [], "passed": [], "detail": ""}
+    assert second == {"complete": [], "passed": [], "detail": "", "parts": []}
 
 
 @pytest.mark.parametrize("path", ["run", "", "a\0b"])
@@ -192,7 +193,9 @@ def test_a_search_that_hangs_is_told_after_its_time(tmp_path: Path, monkeypatch:
     stuck.chmod(0o755)
     monkeypatch.setattr(asked, "own_python", lambda: str(stuck))
     began = time.monotonic()
-    assert asked.search(json.dumps({}), 0.2).detail == "the search for checkpoints was not done within 0.2 s"
+    assert (
+        asked.run(json.dumps({}), 0.2, CheckpointsOf).detail == "the search for checkpoints was not done within 0.2 s"
+    )
     assert time.monotonic() - began < 30
 
 

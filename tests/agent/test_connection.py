@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from dtagent.calls import Later, Method, Workers
 from dtagent.daemon import client_connection as connection_module
-from dtagent.daemon.changes import AttemptLocks
+from dtagent.daemon.attempt_calls import AttemptLocks
 from dtagent.daemon.client_connection import MAX_CALLS, MAX_LARGE_FRAMES, ClientConnection, LargeFrames
 from dtagent.errors import RpcError
 from dtagent.protocol.attempt_key import AttemptKey

@@ -14,10 +14,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from dtagent.system.gpu_locks import GpuLocks, Purpose, UnsafeDirectoryError, restore
+from dtagent.system.gpu_locks import GpuLocks, Purpose, restore
+from dtagent.system.shared_files import UnsafeDirectoryError
 
 from tests.agent.conversation import Conversation, processes_with
 from tests.waiting import wait_until
@@ -196,7 +197,7 @@ def test_who_keeps_looking_at_a_lock_keeps_nobody_from_locking(shared: Path, kee
 def test_a_directory_that_is_not_safe_is_refused(
     shared: Path, mode: int, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dtagent.system.gpu_locks.MOMENT_S", 0.1)
+    monkeypatch.setattr("dtagent.system.shared_files.MOMENT_S", 0.1)
     os.chown(shared, BOB, BOB)
     shared.chmod(mode)
 
@@ -305,6 +306,46 @@ def test_a_user_is_refused_the_gpus_of_another_and_told_whose_they_are_and_since
         assert f"job anns of {ANN} has GPU 0" in refused(bob, "third", 1)
         end(ann)
         assert bob.prepare("third", cuda_slots=1, python="sh")["gpu_ids"] == [0]
+
+
+def holds(agent: Conversation) -> list[dict[str, Any]] | None:
+    """Return whose GPUs are by the agent's newest sample."""
+    samples = agent.call("telemetry", {"wait_s": 5})["samples"]
+    return cast("list[dict[str, Any]] | None", samples[-1].get("holds")) if samples else None
+
+
+def told(agent: Conversation, *jobs: str) -> list[dict[str, Any]]:
+    """Wait until just these jobs are told to have GPUs, and return what is told."""
+
+    def look() -> list[list[dict[str, Any]]]:
+        found = holds(agent)
+        return [found] if found is not None and [item["job"] for item in found] == [*jobs] else []
+
+    return wait_until(look, f"{jobs} to have GPUs")[0]
+
+
+def test_samples_tell_whose_gpus_are_since_when_and_until_when(users: Users) -> None:
+    with users.agent(ANN) as ann, users.agent(BOB) as bob:
+        assert told(bob) == []
+        before = time.time()
+        ann.prepare("anns", cuda_slots=1, python="sh", for_s=3600.0)
+        ((hold,), (own,)) = told(bob, "anns"), told(ann, "anns")
+        assert hold == own
+        assert (hold["user"], hold["job"], hold["gpus"]) == (str(ANN), "anns", [0])
+        assert before <= hold["since"] <= time.time()
+        assert hold["until"] == pytest.approx(hold["since"] + 3600.0, abs=1.0)
+        ann.start("anns", [["sleep", "300"]])
+        bob.prepare("bobs", cuda_slots=1, python="sh")
+        found = told(ann, "anns", "bobs")
+        assert [(item["user"], item["gpus"]) for item in found] == [(str(ANN), [0]), (str(BOB), [1])]
+        end(ann)
+        told(bob, "bobs")
+        # Of simulated GPUs no other user is told.
+        ann.prepare("more", python="sh", simulated_slots=3, simulated_total=4)
+        ann.start("more", [["sleep", "300"]])
+        assert [item.get("simulated") for item in told(ann, "more", "bobs")] == [3, None]
+        told(bob, "bobs")
+        end(ann, "more")
 
 
 def test_a_job_has_its_gpus_though_its_agent_and_its_supervisor_are_killed(users: Users) -> None:

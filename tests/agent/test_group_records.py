@@ -142,6 +142,7 @@ rank = int(os.environ["RANK"])
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "how",
     [
@@ -275,6 +276,7 @@ def test_a_group_that_accelerate_forms_and_leaves_unused_is_none(
     assert all("accelerate" in item.notes for item in groups)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ends", ["raise SystemExit", "os._exit(0)", "dist.destroy_process_group()"])
 def test_a_group_that_accelerate_leaves_unused_counts_once_the_script_uses_it(
     tmp_path: Path, torch_stem: TorchStem, ends: str

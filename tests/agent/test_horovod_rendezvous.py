@@ -18,16 +18,12 @@ import dtagent.payload
 import pytest
 from dtagent.payload import horovod_rendezvous
 
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 SCRIPT = Path(dtagent.payload.__file__).with_name("horovod_rendezvous.py")
 SIZE = 4
 MOST_VALUE = (64 << 10) + 320 * SIZE
-
-
-def free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as probe:
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -53,7 +53,9 @@ def test_a_disk_that_hangs_is_named_and_waited_for_no_longer_than_the_limit(dead
 def test_a_name_service_that_hangs_is_told_from_a_master_that_there_is_no_way_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dtagent.system.network.socket.getaddrinfo", fail := Mock(side_effect=socket.gaierror(-2, "")))
+    monkeypatch.setattr(
+        "dtagent.system.interfaces.socket.getaddrinfo", fail := Mock(side_effect=socket.gaierror(-2, ""))
+    )
     no_way = host_requirements.look(request("sh"))
     assert (no_way.interface, no_way.refusal) == (None, None)
     is_over = threading.Event()

@@ -10,7 +10,7 @@ import pytest
 from dtagent.attempts.attempts import Attempts
 from dtagent.attempts.warming import WarmStarts
 from dtagent.daemon import error_log, housekeeping
-from dtagent.daemon.changes import Changes
+from dtagent.daemon.attempt_calls import Changes
 from dtagent.daemon.housekeeping import Housekeeping
 
 from tests.waiting import until
@@ -27,7 +27,7 @@ async def test_leases_and_the_log_are_seen_to_while_a_look_at_warm_processes_han
     monkeypatch.setattr(warm_starts, "expire", lambda: goes_on.wait(60))
     monkeypatch.setattr(attempts, "expire_leases", lambda: done.append("leases"))
     monkeypatch.setattr(error_log, "turn_over", lambda _root: done.append("log"))
-    working = asyncio.create_task(Housekeeping(tmp_path, attempts, warm_starts, Changes()).expire())
+    working = asyncio.create_task(Housekeeping(tmp_path, attempts, Changes(), lambda: warm_starts.expire()).expire())
     try:
         await until(lambda: done.count("leases") > 1 and done.count("log") > 1, "both to be seen to twice", LIMIT_S)
     finally:

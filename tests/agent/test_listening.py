@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from dtagent.payload import listening, torchrun
-from dtagent.system.network import narrow, reserve_port
+from dtagent.system.interfaces import narrow, reserve_port
 
 from tests.integration.sshd import free_port
 from tests.torch_stem import SCRIPT as RUN_SCRIPT

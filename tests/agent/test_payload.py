@@ -319,7 +319,9 @@ def test_a_full_disk_does_not_hide_the_real_error(tmp_path: Path) -> None:
     assert err.endswith("ValueError: bad\n")
 
 
-@pytest.mark.parametrize("path", sorted(RUNNER.parent.glob("*.py")), ids=lambda path: str(path.name))
+@pytest.mark.parametrize(
+    "path", sorted(RUNNER.parent.rglob("*.py")), ids=lambda path: str(path.relative_to(RUNNER.parent))
+)
 def test_the_payload_is_in_the_language_of_the_oldest_interpreter(path: Path) -> None:
     ast.parse(path.read_text(), feature_version=interpreters.OLDEST)
 
@@ -349,3 +351,25 @@ def test_a_variable_that_is_too_long_to_start_a_process_with_is_read_from_its_fi
     (tmp_path / "work").mkdir()
     path = script(tmp_path, "import os\nprint(len(os.environ['TF_CONFIG']), os.environ['no_grpc_proxy'])")
     assert run(tmp_path, path, DTTUI_VARIABLES="TF_CONFIG no_grpc_proxy").out == "100000 10.0.0.1\n"
+
+
+@pytest.mark.torch
+def test_a_script_finds_the_collective_operators(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    uses = (
+        "import sys, torch\n"
+        "sys.path[:] = [place for place in sys.path if not place.endswith('/agent')]  # as on a host without dttui\n"
+        "import dttui_collectives as c\n"
+        "results = [c.AllReduceOperator(comm).all_reduce(torch.ones(2)) for comm in c.create_ring_topology(2)]\n"
+        "print(results[0].tolist(), c.__file__)\n"
+    )
+    ended = run(tmp_path, script(tmp_path, uses))
+    assert ended.code == 0, ended.err
+    assert ended.out.splitlines()[-1] == f"[2.0, 2.0] {RUNNER.parent / 'collectives' / '__init__.py'}"
+
+
+def test_without_torch_the_collective_operators_say_what_to_install(tmp_path: Path) -> None:
+    uses = "import sys\nsys.modules['torch'] = None\nfrom dttui_collectives import AllReduceOperator\n"
+    ended = run(tmp_path, script(tmp_path, uses))
+    assert ended.code == 1
+    assert ended.err.splitlines()[-1] == "ModuleNotFoundError: dttui_collectives needs torch: pip install torch"

@@ -33,7 +33,7 @@ from dtagent.protocol.probes import (
     ReachTarget,
 )
 from dtagent.protocol.rpc import ErrorCode
-from dtagent.system.network import reserve_port
+from dtagent.system.interfaces import reserve_port
 
 DEADLINE_S = 10.0
 

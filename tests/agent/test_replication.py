@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 from dtagent.protocol.replication import STORE, SendReply, SendRequest, TakeRequest
 from dtagent.replication import kept, sending, taking
-from dtagent.replication.link import PeerLink, PeerLinkError, admit, reach
 from dtagent.replication.manifest import CopyError, decoded, manifest_of
+from dtagent.replication.peer_connection import PeerLink, PeerLinkError, admit, reach
 
 from tests.agent.conversation import Conversation
 from tests.waiting import wait_until
@@ -282,13 +282,13 @@ def test_what_changes_while_it_is_sent_is_not_copied(tmp_path: Path, monkeypatch
     key = secrets.token_hex(32)
     taker = threading.Thread(target=taking.take, args=(TakeRequest(key, str(store), "", (0, 0)), listener))
     taker.start()
-    spend = sending.Pace.spend
+    spend = sending.RateLimit.spend
 
-    def meddle(pace: sending.Pace, count: int) -> None:
-        spend(pace, count)
+    def meddle(limit: sending.RateLimit, count: int) -> None:
+        spend(limit, count)
         (path / "optim" / "rank0.bin").write_bytes(b"z" * 100_000)
 
-    monkeypatch.setattr(sending.Pace, "spend", meddle)
+    monkeypatch.setattr(sending.RateLimit, "spend", meddle)
     reply = sending.send(SendRequest(**_asked(key, path, listener.getsockname()[1])))
     taker.join()
     assert reply.path == ""
@@ -430,7 +430,7 @@ def _writes(pid: int, store: Path) -> bool:
 
 
 def test_a_stranger_who_says_his_words_byte_by_byte_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dtagent.replication.link.PROOF_LIMIT_S", 0.3)
+    monkeypatch.setattr("dtagent.replication.peer_connection.PROOF_LIMIT_S", 0.3)
     left, right = socket.socketpair()
     over, words = threading.Event(), b"dttcopy1" + b"\0" * 64
     sent: list[int] = []

@@ -34,7 +34,15 @@ SOURCES = Path(dtagent.__file__).parent
 CATALOGUE = SOURCES / "protocol" / "sentences.py"
 OWN_TERMINAL = {"terminal", "cli.py"}
 """What is said there goes to a person logged in on the host, and never to dttui; what `connect` says is raised."""
-ERRORS = {"DtagentError": 0, "RootError": 0, "StuckError": 0, "WarmError": 0, "GpuGoneError": 0, "RpcError": 1}
+ERRORS = {
+    "DtagentError": 0,
+    "RootError": 0,
+    "StuckError": 0,
+    "WarmError": 0,
+    "GpuGoneError": 0,
+    "NoAnswerError": 0,
+    "RpcError": 1,
+}
 """Error → which of its arguments is said."""
 TEXTS = {
     name: [item.name for item in dataclasses.fields(kind)]

@@ -16,10 +16,12 @@ from pathlib import Path
 import pytest
 from dtagent.locations import AttemptFiles
 from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.rpc import to_wire
 from dtagent.protocol.stacks import MOST_FRAMES, MOST_THREADS, RankStacks, StacksRequest
 from dtagent.stacks import dumps, reading, ways
 from dtagent.system import proc_stat
 
+from tests.agent.notices import check_notices
 from tests.waiting import wait_until
 
 SCRIPT = """
@@ -59,7 +61,7 @@ def running(files: AttemptFiles, first: str = "") -> Iterator[subprocess.Popen[b
 
 @pytest.fixture
 def no_py_spy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ways, "py_spies", lambda _pid: [])
+    monkeypatch.setattr(ways, "py_spies", lambda _pid, _tools: [])
 
 
 def read(files: AttemptFiles) -> RankStacks:
@@ -81,6 +83,15 @@ def test_a_rank_without_torch_writes_its_stack_upon_the_signal_and_goes_on(files
         assert rank.poll() is None
 
 
+@pytest.mark.usefixtures("no_py_spy")
+def test_why_a_rank_that_catches_no_signal_could_not_be_read_goes_with_its_code(files: AttemptFiles) -> None:
+    with running(files, "import faulthandler; faulthandler.unregister(signal.SIGRTMAX - 3)"):
+        told = to_wire(read(files))
+    check_notices(told)
+    assert told["process"]["detail_notice"]["code"] == "stack-unread"
+    assert told["process"]["detail"].endswith("not caught")
+
+
 @pytest.mark.torch
 @pytest.mark.usefixtures("no_py_spy")
 def test_a_rank_with_torch_answers_on_a_socket_of_its_own_and_nothing_is_printed_for_it(files: AttemptFiles) -> None:
@@ -88,8 +99,23 @@ def test_a_rank_with_torch_answers_on_a_socket_of_its_own_and_nothing_is_printed
     with running(files, take):
         found = read(files)
         assert (found.process.source if found.process else "", function(found)) == ("torch", "stuck")
+        assert [item.rank for item in reading.read_times(files, REQUEST).ranks] == [0]  # By the same server.
         assert "WorkerServer" not in (files.logs / "0.err").read_text()
         assert files.asked.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.torch
+def test_a_rank_that_is_asked_by_torchs_server_until_its_very_end_ends_well(files: AttemptFiles) -> None:
+    script = files.directory / "train.py"
+    script.write_text("import torch.distributed\nkept = [[number] for number in range(200_000)]\n")
+    env = {**os.environ, "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "DTTUI_LOGS": str(files.logs)}
+    rank = subprocess.Popen([sys.executable, RANK, script], env=env)
+    answers = 0
+    while rank.poll() is None:
+        with contextlib.suppress(ways.NoAnswerError):
+            answers += bool(ways.ask_server(files.asked / "0.sock", "dump_traceback"))
+    assert (rank.returncode, (files.logs / "0.err").read_text()) == (0, "")
+    assert answers
 
 
 @pytest.mark.skipif(shutil.which("py-spy", path=os.path.dirname(sys.executable)) is None, reason="no py-spy here")
@@ -178,7 +204,11 @@ def test_a_rank_in_whose_place_a_stranger_answers_is_cut_off(
     "text", ["", "[" * 100_000, "{}", "[]", "null", '{"entries": 3}', '{"entries": [{"pg_id": []}]}']
 )
 def test_what_is_no_dump_is_refused_or_empty(text: str) -> None:
-    for parse in (lambda: dumps.of_pyspy(text, 1), lambda: dumps.of_recorder(text)):
+    for parse in (
+        lambda: dumps.of_pyspy(text, 1),
+        lambda: dumps.of_recorder(text),
+        lambda: dumps.times_of_recorder(text),
+    ):
         with contextlib.suppress(ValueError):
             assert list(parse()) == []
     assert dumps.of_faulthandler(text) == []

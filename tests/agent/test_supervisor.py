@@ -7,10 +7,12 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from dtagent.system import proc_stat
 
 from tests.agent.conversation import Conversation, processes_with
 from tests.waiting import wait_until
@@ -71,6 +73,28 @@ def test_a_rank_that_ignores_term_is_killed_after_the_grace_period(agent: Conver
     assert status["state"] == "ended"
     assert status["exits"][0]["signal"] == signal.SIGKILL
     assert processes_with("DTTUI_JOB_ID=stubborn") == []
+
+
+def test_a_stop_reaches_ranks_that_are_stopped_by_a_signal_and_what_runs_below_them(
+    agent: Conversation, tmp_path: Path
+) -> None:
+    number = tmp_path / "pid"
+    ending = f"trap 'echo saved; exit 0' TERM; echo $$ > {number}; kill -STOP $$; while :; do sleep 0.05; done"
+    launcher = 'trap "kill -TERM \\$child; wait \\$child; exit 0" TERM; sh -c "$0" & child=$!; wait'
+
+    def is_stopped() -> bool:
+        told = number.read_text().strip() if number.exists() else ""
+        stat = proc_stat.read(int(told)) if told else None
+        return stat is not None and stat.state == "T"
+
+    for job, command in {"own": ["sh", "-c", ending], "below": ["sh", "-c", launcher, ending]}.items():
+        number.unlink(missing_ok=True)
+        run(agent, job, command, grace_s=60.0)
+        wait_until(is_stopped, "it to stop itself")
+        begun = time.monotonic()
+        agent.stop(job)
+        assert agent.streams(job)["0.out"] == b"saved\n"
+        assert time.monotonic() - begun < 20
 
 
 def test_a_graceful_stop_lets_a_rank_finish_its_work(agent: Conversation) -> None:

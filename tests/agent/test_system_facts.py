@@ -14,7 +14,8 @@ from typing import Any
 import psutil
 import pytest
 from dtagent.facts import collection
-from dtagent.protocol.facts import ContainerFacts, FileSystem, HostFacts, Interface, NumaNode, RdmaPort
+from dtagent.protocol.facts import ContainerFacts, FileSystem, HostFacts, Interface, NumaNode
+from dtagent.protocol.rdma import RdmaPort
 from dtagent.system import system_facts
 from dtagent.telemetry import gpu_topology
 from dtagent.telemetry.nvml import Nvml

@@ -19,9 +19,8 @@ from dtagent.protocol.attempt_key import AttemptKey
 from dttui import jobs
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.inventory.models import Environment
-from dttui.transport.base import ByteStream, Connection, Prompter, RemoteCommand
+from dttui.transport.base import ByteStream, Connection, Nobody, Prompter, RemoteCommand
 from dttui.transport.local import LocalTransport
-from dttui.transport.questions import Nobody
 from tests.agent.conversation import Conversation
 from tests.agent.flood import follow, pss_mib
 from tests.unit.jobs.test_follow import plan_for

@@ -17,6 +17,7 @@ import pytest
 
 from tests.engines.image import NAME, limits, write_image
 from tests.engines.people import CDI, MADE, USER_ID, Person, ordinary, root
+from tests.engines.requirement import missing, refused
 from tests.processes import end_daemons
 from tests.waiting import wait_until
 
@@ -116,7 +117,7 @@ def apptainer(shared: Path) -> None:
     """Have apptainer in `bin`, with its image as a directory and as a file."""
     found = shutil.which("apptainer") or (str(UNPACKED) if UNPACKED.exists() else None)
     if found is None:
-        _missing("there is no apptainer: make apptainer")
+        missing("there is no apptainer: make apptainer")
     _write_program(shared / "bin/apptainer", f'#!/bin/sh\nexec {found} "$@"\n')
     (shared / "image").mkdir()
     subprocess.run(["tar", "-xf", shared / "image.tar", "-C", shared / "image"], check=True)
@@ -130,7 +131,7 @@ def apptainer(shared: Path) -> None:
 def person(request: pytest.FixtureRequest, shared: Path) -> Iterator[Person]:
     """Whoever runs dttui, its agents and its engines."""
     if os.getuid() != 0:
-        _missing("needs root, to be it and to be another user")
+        missing("needs root, to be it and to be another user")
     with tempfile.TemporaryDirectory(prefix="dttui-") as name:
         directory = Path(name)
         directory.chmod(0o755)
@@ -213,7 +214,7 @@ def _daemon(program: str, directory: Path) -> Iterator[Path]:
     try:
         wait_until(lambda: daemon.poll() is not None or "API listen on" in told.read_text(), "dockerd to listen", 60)
         if daemon.returncode is not None:
-            pytest.skip(f"dockerd does not start here: {told.read_text()[-300:]}")
+            refused(f"dockerd does not start here: {told.read_text()[-300:]}")
         socket.chmod(0o666)
         yield socket
     finally:
@@ -229,9 +230,5 @@ def _write_program(path: Path, text: str) -> None:
 def _program(name: str, packages: str) -> str:
     found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
     if found is None:
-        _missing(f"there is no {name}: apt-get install {packages}")
+        missing(f"there is no {name}: apt-get install {packages}")
     return str(found)
-
-
-def _missing(reason: str) -> None:
-    pytest.fail(reason) if os.environ.get("DTTUI_REQUIRE_ENGINES") == "1" else pytest.skip(reason)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from dtagent.protocol.events import EventKind
 
 from dttui import jobs
 from tests.agent.conversation import processes_with
@@ -68,6 +69,28 @@ def test_none_is_left_after_a_stop_or_once_the_supervisor_is_killed(engine: Engi
     wait_until(lambda: not processes_with(f"DTTUI_JOB_ID={job}"), "no process to be left", 60)
     wait_for_state(job, "FAILED" if end == "kill" else "CANCELLED")
     assert "may still be there" not in jobs.find(job).events.read_text()
+
+
+def test_what_says_whether_a_job_goes_well_runs_in_the_container_of_its_ranks_and_nothing_of_it_stays(
+    engine: Engine, place: Path
+) -> None:
+    path = shell_job(place, {ONE: 1}, WAIT, container=container(engine))
+    document = yaml.safe_load(path.read_text())
+    # Of programs the image has next to none.
+    check = 'sleep 1000 & [ -e /bin/ls ] && where=host || where=image; echo "$where $DTTUI_JOB_ID"; exit 3'
+    health = {"command": ["sh", "-c", check], "every": "1s", "failures": 1, "start_period": "0s"}
+    document["distributed_training"]["monitoring"] = {"health": health}
+    path.write_text(yaml.safe_dump(document))
+    job = start(path)
+    (told,) = wait_until(lambda: jobs.find(job).read_events(EventKind.HEALTH), "it to be told", 60)
+    assert (told.data["exit_code"], told.data["line"]) == (3, f"image {job}"), told.message
+    if engine.name != "apptainer":
+        assert engine.containers() == [f"dttui-{job}-0-0-0"]
+    marks = ("DTTUI_HEALTH_CHECK=1", f"DTTUI_JOB_ID={job}")
+    wait_until(lambda: not set.intersection(*(set(processes_with(mark)) for mark in marks)), "no run for a moment", 60)
+    dttui("stop", job)
+    wait_until(lambda: not processes_with(f"DTTUI_JOB_ID={job}"), "no process to be left", 60)
+    assert engine.containers() == []
 
 
 def _says(job: str, words: str) -> bool:

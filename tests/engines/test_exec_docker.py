@@ -14,6 +14,7 @@ import yaml
 
 from dttui import jobs
 from tests.engines.image import NAME
+from tests.engines.requirement import refused
 from tests.integration.headless import dttui, example_job, result_of, shell_job, wait_for_state
 from tests.waiting import wait_until
 
@@ -27,7 +28,7 @@ def engine(shared: Path, docker: Path) -> str:
     program = str(shared / "bin/docker")
     loaded = call(program, "import", str(shared / "image.tar"), NAME)
     if loaded.returncode:
-        pytest.skip(f"docker import fails here: {loaded.stderr[-300:]}")
+        refused(f"docker import fails here: {loaded.stderr[-300:]}")
     return program
 
 
@@ -51,7 +52,7 @@ def containers(engine: str) -> Iterator[str]:
         ]
         started = call(engine, *argv)
         if started.returncode:
-            pytest.skip(f"docker run fails here: {started.stderr[-300:]}")
+            refused(f"docker run fails here: {started.stderr[-300:]}")
     yield engine
     call(engine, "rm", "--force", *NAMES)
     call(engine, "rmi", "--force", NAME)

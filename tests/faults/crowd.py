@@ -23,8 +23,7 @@ from dttui.errors import BrokenProtocolError, HostError
 from dttui.inventory.models import Environment
 from dttui.jobs.event_log import EventLog
 from dttui.planning.models import Bindings, BoundPlan, Plan
-from dttui.transport.base import Connection, Prompter, RemoteCommand
-from dttui.transport.questions import Nobody
+from dttui.transport.base import Connection, Nobody, Prompter, RemoteCommand
 from tests.unit.jobs.test_follow import plan_for
 
 AGENT = Path(__file__).with_name("crowd_agent.py")

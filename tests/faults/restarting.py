@@ -23,38 +23,56 @@ from tests.waiting import wait_until
 
 CONTROLLER = """
 import functools, os, signal, sys
-from dtagent.protocol.events import EventKind
+from dtagent.protocol.events import EventKind, JobState
 from dttui.engine import controller, decision
 from dttui.planning.recovery import RecoveryPolicy
 from dttui.jobs.event_log import EventLog
 
-left, add = int(sys.argv.pop(1)), EventLog.add
+left, is_fake, add, looked_at = int(sys.argv.pop(1)), sys.argv.pop(1) == "fake", EventLog.add, set()
+
+def fake(outcome, policy, history):
+    again = outcome.state is JobState.FAILED and len(history) < 3
+    return decision.Restart(delay_s=0.05) if again else decision.End()
 
 def counted(log, kind, *arguments, **fields):
     global left
-    left -= kind is not EventKind.PREFLIGHT
+    cell = (kind, fields.get("attempt"), fields.get("node"))
+    left -= kind is not EventKind.PREFLIGHT or cell not in looked_at
+    looked_at.add(cell)
     if left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     return add(log, kind, *arguments, **fields)
 
 EventLog.add = counted
 decision.FIRST_DELAY_S = 0.05
-controller.Controller = functools.partial(controller.Controller, policy=RecoveryPolicy(max_restarts=2))
+given = {"policy": RecoveryPolicy(max_restarts=2)}
+if is_fake:
+    given = {"policy": RecoveryPolicy(max_restarts=2, no_retry_on=(3,)), "decide": fake}
+controller.Controller = functools.partial(controller.Controller, **given)
 sys.exit(controller.main(sys.argv[1:]))
 """
 
 
 def begun(
-    file: Path, inventory: Inventory, patch: pytest.MonkeyPatch, dies_at: int
+    file: Path, inventory: Inventory, patch: pytest.MonkeyPatch, dies_at: int, *, decides: str = "real"
 ) -> tuple[JobDirectory, subprocess.Popen[bytes]]:
     """Submit a job to a controller that dies before its record of this number, from 1; with 0 it does not.
 
-    The cells of a preflight's board are not counted: nothing hangs on them.
+    Of the cells of a preflight's board the first of each host is counted: on the others nothing hangs that does not on
+    that.
+
+    Args:
+        file: the job.
+        inventory: its hosts.
+        patch: of the test.
+        dies_at: number of the record.
+        decides: `real`, or `fake`: another attempt after each failure, also of exit code 3, which the job's policy
+            excludes.
     """
     started: list[subprocess.Popen[bytes]] = []
 
     def start(directory: JobDirectory, lock: int, **_options: bool) -> None:
-        arguments = [str(dies_at), str(directory.path), "--launch", f"--lock={lock}"]
+        arguments = [str(dies_at), decides, str(directory.path), "--launch", f"--lock={lock}"]
         command = [sys.executable, "-c", CONTROLLER, *arguments]
         with directory.controller_log.open("ab") as log:
             started.append(subprocess.Popen(command, pass_fds=[lock], stdout=log, stderr=log))
@@ -67,12 +85,12 @@ def begun(
     return directory, started[0]
 
 
-def ended(directory: JobDirectory, first: subprocess.Popen[bytes]) -> list[Event]:
+def ended(directory: JobDirectory, first: subprocess.Popen[bytes], *, decides: str = "real") -> list[Event]:
     """Wait for the first controller's end; have another one go on where that left work; return all events."""
     code = first.wait(DEADLINE_S)
     assert code in (0, -signal.SIGKILL), directory.controller_log.read_text()
     if not directory.is_over():
-        arguments = [sys.executable, "-c", CONTROLLER, "0", str(directory.path)]
+        arguments = [sys.executable, "-c", CONTROLLER, "0", decides, str(directory.path)]
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""

@@ -14,7 +14,7 @@ from dtagent.locations import AttemptFiles
 from dtagent.protocol.events import Event, EventKind
 
 from dttui.jobs import JobDirectory
-from tests.faults.test_recovery import comebacks, launched, on_hosts, processes_of, restarts
+from tests.faults.recovering import comebacks, launched, on_hosts, processes_of, restarts
 from tests.lab.host import Host
 from tests.lab.hosts import Lab
 from tests.lab.shared import SHARED, seen_here

@@ -32,7 +32,7 @@ REMOVALS = (
     },
 )
 """One after the other, on two hosts at a time: the link to the version in use, all, the daemon too, its interpreter."""
-ORPHANED = f"rm -rf {ROOT}; kill -9 $(pgrep -f 'dtagent [s]upervise')"
+ORPHANED = f"until rm -rf {ROOT}; do sleep 0.1; done; kill -9 $(pgrep -f 'dtagent [s]upervise')"
 
 
 @pytest.fixture

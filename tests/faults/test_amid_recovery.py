@@ -19,9 +19,9 @@ from dtagent.protocol.events import EventKind
 from dtagent.supervision import journal
 
 from tests.faults.login_node import start_after_restart
+from tests.faults.recovering import ended, lab, on_hosts, processes_of, restarts, submitted
 from tests.faults.shell_training import DEADLINE_S, TRAINS, Training, root_of
 from tests.faults.test_login_node import kill_controller
-from tests.faults.test_recovery import ended, lab, on_hosts, processes_of, restarts, submitted
 from tests.integration.headless import example_job
 from tests.integration.test_gpt_example import TINY
 from tests.lab.host import Host
@@ -35,6 +35,11 @@ __all__ = ["lab"]
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300), pytest.mark.xdist_group("lab amid recovery")]
 BOTH = {"gpu1": 1, "gpu2": 1}
+SUMS = "the state does not add up"
+UNREADABLE = (
+    r'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n'
+    "_pickle.UnpicklingError: pickle data was truncated"
+)
 
 
 @pytest.fixture
@@ -299,12 +304,15 @@ def test_a_login_node_that_is_restarted_amid_a_recovery_goes_on_with_that(
     training.check([0, training.newest_of(0)])
 
 
-@pytest.mark.parametrize("damage", [tear, flip])
+@pytest.mark.parametrize(
+    ("damage", "said"), [(tear, SUMS), (flip, SUMS), (flip, UNREADABLE)], ids=["torn", "silent", "said"]
+)
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
-    damage: Callable[[Path], None], lab: Lab, shared: Path, tmp_path: Path
+    damage: Callable[[Path], None], said: str, lab: Lab, shared: Path, tmp_path: Path
 ) -> None:
-    """Over within 200 s: cut short, which shows; a digit changed, which two attempts find out."""
-    training = Training(lab, tmp_path, BOTH, max_restarts=5)
+    """Over within 200 s: cut short, which shows; a digit changed, which two attempts find out, and one that says it."""
+    command = TRAINS.replace(f'echo "{SUMS}"', f"printf '{said}\\n' >&2")
+    training = Training(lab, tmp_path, BOTH, command, max_restarts=5)
     training.wait_for_kept(0, 3)
     training.signal(lab["gpu1"], signal.SIGSTOP)
     newest, before, *_ = training.kept()
@@ -314,7 +322,8 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     else:
         damage(newest.path / "state.json")
     training.signal(lab["gpu1"], signal.SIGKILL, recorded(training, lab["gpu1"], 0, 0)[1:])
-    begun = [0, *([None, None] if damage is flip else []), before.step]
+    in_vain = [] if damage is tear else [None, None] if said == SUMS else [None]
+    begun = [0, *in_vain, before.step]
     training.wait_for_kept(len(begun) - 1)
     training.let_go()
     training.check(begun)

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from dttui.errors import HostUnreachableError
-from dttui.transport import connection as connection_module
 from dttui.transport.base import RemoteCommand
 from dttui.transport.remote_commands import bootstrap_input
-from dttui.transport.ssh import SshTransport
+from dttui.transport.ssh import connection as connection_module
+from dttui.transport.ssh.transport import SshTransport
 from tests.faults.proxy import Proxy
 from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S
 from tests.integration.sshd import Sshd

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,10 @@ from typing import Any
 import pytest
 from dtagent.protocol.events import Event
 
-from dttui import jobs
 from dttui.jobs import JobDirectory
-from tests.faults.test_recovery import demo, ended, launched, on_hosts, submitted
-from tests.integration.headless import DEADLINE_S, dttui, example_job
+from tests.faults.recovering import demo, ended, launched, on_hosts, submitted
+from tests.faults.recovering import lab as lab
+from tests.integration.headless import DEADLINE_S, example_job
 from tests.integration.test_gpt_example import TINY
 from tests.lab.hosts import Lab
 from tests.processes import ended_agents as ended_agents
@@ -38,15 +37,6 @@ while [ $step -lt $most ]; do
   fi
 done
 """
-
-
-@pytest.fixture
-def lab(deployed: Lab) -> Iterator[Lab]:
-    yield deployed
-    deployed.restore()
-    for job in jobs.list_jobs():
-        if not job.state.is_final:  # Of a test that failed: the next one wants the hosts.
-            dttui("stop", job.job_id, "--force")
 
 
 def kept_on_own_disks(directory: str, **more: Any) -> dict[str, Any]:

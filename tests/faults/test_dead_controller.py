@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from pathlib import Path
@@ -11,7 +10,7 @@ from dtagent.protocol.events import EventKind
 
 from dttui import jobs
 from dttui.jobs import JobDirectory
-from dttui.launch.control import stop_job
+from dttui.launch.stop_request import stop_job
 from tests.agent.conversation import processes_with
 from tests.integration.headless import DEADLINE_S, dttui, shell_job, wait_for_state
 from tests.processes import ended_agents as ended_agents
@@ -24,7 +23,7 @@ ONE, TWO = "pytorch-dev-env", "llm-training-env"
 def test_a_job_whose_controller_was_killed_is_stopped_gracefully_and_its_logs_go_on(tmp_path: Path) -> None:
     """Over within 120 s, last words and all; no process of the job is left."""
     directory = _orphan(tmp_path, "trap 'echo saved; exit 0' TERM; echo begun; while :; do sleep 0.1; done")
-    asyncio.run(stop_job(directory, force=False))
+    stop_job(directory, force=False)
     _wait_for_end(directory)
     events = directory.read_events()
     assert (events[-1].kind, events[-1].data) == (EventKind.OUTCOME, {"state": "CANCELLED", "exit_code": 103})
@@ -38,7 +37,7 @@ def test_a_job_whose_controller_was_killed_is_stopped_gracefully_and_its_logs_go
 def test_a_forced_stop_needs_no_grace(tmp_path: Path) -> None:
     """Over within 120 s, whatever the ranks make of a signal; no process of the job is left."""
     directory = _orphan(tmp_path, "trap 'echo heard' TERM; echo begun; while :; do sleep 0.1; done")
-    asyncio.run(stop_job(directory, force=True))
+    stop_job(directory, force=True)
     _wait_for_end(directory)
     assert directory.read_events()[-1].data == {"state": "CANCELLED", "exit_code": 103}
     assert processes_with(f"DTTUI_JOB_ID={directory.job_id}") == []

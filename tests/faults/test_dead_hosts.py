@@ -16,16 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from dttui.cli import hosts
+from dttui.cli import environments as cli_environments
 from dttui.errors import HostError
 from dttui.fleet.deployment.each_host import Visit, on_each
 from dttui.fleet.live import Fleet
 from dttui.fleet.states import EnvironmentState
 from dttui.inventory.models import Environment
-from dttui.transport import sockets, ssh
 from dttui.transport.base import CONNECT_TIMEOUT_S
-from dttui.transport.ssh import SshTransport
-from dttui.transport.ssh_config import SshTarget
+from dttui.transport.ssh import sockets, transport
+from dttui.transport.ssh.ssh_config import SshTarget
+from dttui.transport.ssh.transport import SshTransport
 from tests.integration.headless import dttui_here, start_dttui
 from tests.integration.ssh_fixtures import NOBODY
 from tests.integration.sshd import USER, Sshd, free_port
@@ -40,9 +40,9 @@ LIVE, OTHERS = 12, 240
 @pytest.fixture(autouse=True)
 def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if there were ten times as many hosts."""
-    monkeypatch.setattr(ssh, "MOST_DIALS", 40)
-    monkeypatch.setattr(ssh, "LOGINS_AT_ONCE", 6)
-    monkeypatch.setattr(ssh, "LOOK_UPS_AT_ONCE", 6)
+    monkeypatch.setattr(transport, "MOST_DIALS", 40)
+    monkeypatch.setattr(transport, "LOGINS_AT_ONCE", 6)
+    monkeypatch.setattr(transport, "LOOK_UPS_AT_ONCE", 6)
 
 
 @contextlib.contextmanager
@@ -156,7 +156,7 @@ def test_what_is_not_settled_at_the_end_is_told_so_and_not_as_out_of_reach(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After `SETTLE_S`; nothing is left."""
-    monkeypatch.setattr(hosts, "SETTLE_S", 2.0)
+    monkeypatch.setattr(cli_environments, "SETTLE_S", 2.0)
     inventory = tmp_path / "inventory.yaml"
     with listening(drops=True) as port:
         environments = [far("drop", 1, port), far("refuse", 2, free_port()), far("drop", 3, port)]
@@ -198,7 +198,7 @@ def test_who_is_waited_for_and_until_when_is_said_after_a_moment(
 
 def test_who_reads_data_is_told_nothing_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After `SETTLE_S`; nothing is left."""
-    monkeypatch.setattr(hosts, "SETTLE_S", 3.0)
+    monkeypatch.setattr(cli_environments, "SETTLE_S", 3.0)
     inventory = tmp_path / "inventory.yaml"
     with listening(drops=True) as port:
         environments = [far("drop", 1, port)]

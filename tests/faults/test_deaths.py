@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import json
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dtagent.attempts import adoption
 from dtagent.locations import AttemptFiles
 from dtagent.supervision import journal
 from dtagent.system import processes
@@ -163,6 +165,23 @@ def test_after_a_reboot_nobody_with_an_old_pid_is_touched(agent: Conversation) -
             Cgroup(Path(told["cgroup"])).remove()  # No boot has.
         assert stranger.poll() is None
         stranger.kill()
+
+
+def test_nobody_with_an_old_pid_is_a_supervisor_while_the_one_before_still_ends(tmp_path: Path) -> None:
+    """At once, of a record of another boot: whoever has the pid by now has not the lock open that still is held."""
+    files = AttemptFiles(tmp_path)
+    with files.lock.open("w") as lock, subprocess.Popen(["sleep", "319"]) as stranger:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = processes.identify(stranger.pid)
+        assert process is not None
+        told = {"boot_id": "another boot", "pid": process.pid, "start_time": process.start_time}
+        files.supervisor.write_text(json.dumps(told))
+        assert adoption.identity(files) is None
+        stranger.kill()
+        own = processes.identify(os.getpid())
+        assert own is not None
+        files.supervisor.write_text(json.dumps({**told, "pid": own.pid, "start_time": own.start_time}))
+        assert adoption.identity(files) == own
 
 
 def test_a_supervisor_that_lives_hears_of_a_stop_though_the_host_says_that_it_has_booted_since(

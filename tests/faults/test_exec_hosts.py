@@ -15,7 +15,7 @@ from dttui.fleet.live import Fleet
 from dttui.fleet.states import EnvironmentState
 from dttui.inventory.models import Environment
 from dttui.jobs import JobDirectory
-from dttui.transport.questions import Nobody
+from dttui.transport.base import Nobody
 from dttui.transport.routes import Transports
 from tests.faults.leftovers import assert_nothing_is_left
 from tests.faults.test_jobs_on_bad_links import GATED, LINES, launch, let_go, states_of, wait_for_node
@@ -23,7 +23,7 @@ from tests.faults.test_login_node import kill_controller
 from tests.integration.headless import dttui, result_of, shell_job, wait_for_state
 from tests.integration.test_exec_lab import NAMESPACES, OF_SSH
 from tests.lab.hosts import Lab
-from tests.processes import processes_like
+from tests.processes import controller_of, parent_of, processes_like
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("lab of bad links")]
@@ -61,7 +61,7 @@ class Ways:
 
     def end(self, name: str, number: signal.Signals, directory: JobDirectory) -> list[int]:
         """Send a signal to the commands by which a job's controller reaches a host; return their process groups."""
-        (controller,) = processes_like("dttui.engine", str(directory.path))
+        controller = controller_of(directory.path)
         target = str(self._lab[name].pid)
         found = [pid for pid in processes_like("nsenter", target) if parent_of(pid) == controller]
         for pid in found:
@@ -75,13 +75,6 @@ class Ways:
     def open(self, name: str) -> None:
         """Undo `close`."""
         (self._directory / f"{name}.down").unlink()
-
-
-def parent_of(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
 
 
 def zombies_of(pid: int) -> list[int]:
@@ -154,7 +147,7 @@ def test_commands_that_are_killed_under_a_job_are_started_again_and_no_byte_is_l
     """Twice while logs flow, on one host beside one by SSH; the job ends well within 60 s. No zombie is left."""
     inventory = ways.inventory("gpu1")
     directory = launch(inventory, shell_job(tmp_path, {"gpu1": 1, "gpu2": 1}, GATED))
-    (controller,) = processes_like("dttui.engine", str(directory.path))
+    controller = controller_of(directory.path)
     for _time in range(2):
         killed = wait_until(lambda: ways.end("gpu1", signal.SIGKILL, directory), "a command to kill", DEADLINE_S)
         assert killed

@@ -44,10 +44,10 @@ def go(tmp_path: Path) -> Path:
 
 
 def ending_job(base: Path, go: Path, code: int) -> Path:
-    """Write a job that prints, reports steps, waits for `go`, and of which rank 1 then ends with a code."""
+    """Write a job that waits for `go`, prints and reports steps, and of which rank 1 ends with a code once all did."""
     waits = f"echo begun; until [ -e {go} ]; do sleep 0.1; done"
     steps = 'i=1; while [ $i -le 20 ]; do echo "{\\"step\\": $i}" >> $DTTUI_METRICS; i=$((i+1)); done'
-    ends = f"[ $DTTUI_NODE_RANK = 0 ] || exit {code}"
+    ends = f"[ $DTTUI_NODE_RANK = 1 ] || exec touch {go}.0; until [ -e {go}.0 ]; do sleep 0.1; done; exit {code}"
     return shell_job(base, {ONE: 1, TWO: 1}, f"{waits}; seq -f 'line %.0f' 1 2000; {steps}; {ends}")
 
 

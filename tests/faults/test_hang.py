@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dtagent.protocol.events import JobState
+from dtagent.protocol.events import Event, EventKind, JobState
 
 from dttui import jobs
 from dttui.inventory import load_inventory
@@ -18,6 +18,7 @@ from dttui.planning.submission import Submission
 from dttui.spec import load_document
 from tests.integration.headless import DEADLINE_S, dttui, dttui_here, result_of, write_job
 from tests.lab.hosts import Lab
+from tests.lab.interpreter import USER_PREFIX
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300), pytest.mark.xdist_group("lab of recovery")]
@@ -28,6 +29,8 @@ from torch.utils.data import DataLoader, Dataset
 
 dist.init_process_group("gloo")
 rank, how = dist.get_rank(), os.environ["HOW"]
+if "KEEPS_SIGNAL" in os.environ:
+    signal.signal(signal.SIGRTMAX - 3, lambda *_: None)
 again = os.environ["DTTUI_ATTEMPT"] != "0"
 
 def step(number):
@@ -68,34 +71,45 @@ if rank == 1:
     if how == "op":
         dist.broadcast(torch.ones(8), 0)
     if how == "size":
-        dist.all_reduce(torch.ones(4))
+        dist.all_reduce(torch.ones(0))
     if how == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
 if how == "loader":
     for batch in DataLoader(Shards(), batch_size=2, num_workers=1):
         step(20)
+if how == "long":
+    time.sleep(14)
+    print("evaluated", flush=True)
+    raise SystemExit(0)
 while True:
     step(21)
 """
-WAITING = "2 of 3 ranks (0, 2) wait in all_reduce at train.py:10 (step)"
+WAITING = "2 of 3 ranks (0, 2) wait in all_reduce at train.py:12 (step)"
 MISSING = (
     "rank 1 did not come to collective {number} of group default_pg, all_reduce [8] Float, in which ranks 0, 2 wait"
 )
 KINDS = {
-    "skip": [MISSING.format(number=21), WAITING, "rank 1 on gpu2 is at train.py:16 (load_data)"],
-    "lock": [MISSING.format(number=21), WAITING, "rank 1 on gpu2 is at train.py:21 (deadlock)"],
+    "skip": [MISSING.format(number=21), WAITING, "rank 1 on gpu2 is at train.py:18 (load_data)"],
+    "lock": [MISSING.format(number=21), WAITING, "rank 1 on gpu2 is at train.py:23 (deadlock)"],
     "op": [
         "in collective 21 of group default_pg, rank 1 called broadcast [8] Float, and ranks 0, 2 called all_reduce [8]",
         WAITING,
-        "rank 1 on gpu2 waits in broadcast at train.py:45",
+        "rank 1 on gpu2 waits in broadcast at train.py:47",
+    ],
+    # An empty one: of two others that do not fit, gloo makes an error at once.
+    "size": [
+        "in collective 21 of group default_pg, rank 1 called all_reduce [0] Float, and ranks 0, 2 called all_reduce",
+        "3 of 3 ranks (0–2) wait in all_reduce at train.py:12 (step)",
     ],
     "loader": [
         WAITING,
-        "rank 1 on gpu2 is in DataLoader at train.py:51",
-        "1 child process is at train.py:24 (read_shard)",
+        "rank 1 on gpu2 is in DataLoader at train.py:53",
+        "1 child process is at train.py:26 (read_shard)",
     ],
     "stop": [WAITING, "rank 1 on gpu2 is stopped by a signal (SIGSTOP) or a debugger"],
 }
+NO_MORE: Mapping[str, str] = {}
+PY_SPY = f"{USER_PREFIX}/bin/py-spy"
 
 
 @pytest.fixture
@@ -106,12 +120,12 @@ def lab(deployed: Lab) -> Iterator[Lab]:
             dttui("stop", job.job_id, "--force")
 
 
-def launched(lab: Lab, home: Path, how: str, **fields: Any) -> JobDirectory:
+def launched(lab: Lab, home: Path, how: str, env: Mapping[str, str] = NO_MORE, **fields: Any) -> JobDirectory:
     """Launch three ranks on three hosts, of which rank 1 stands still after some steps."""
     source = home / "source"
     source.mkdir()
     (source / "train.py").write_text(SCRIPT)
-    run = {"script": "train.py", "workdir": "source", "env": {"HOW": how}}
+    run = {"script": "train.py", "workdir": "source", "env": {"HOW": how, **env}}
     path = write_job(home, {"gpu1": 1, "gpu2": 1, "gpu3": 1}, framework="pytorch-ddp", run=run, **fields)
     submission = Submission(load_document(path).job, load_inventory(lab.inventory(home / "inventory.yaml")), home)
     plan = make_local_plan(submission)
@@ -131,21 +145,112 @@ def wait_for_steps(directory: JobDirectory, count: int = 20) -> None:
     wait_until(have_made, "the steps before it stands still", DEADLINE_S)
 
 
+def wait_until_told(directory: JobDirectory, how: str) -> None:
+    """Wait until `dttui stacks` says of each rank how it stands still."""
+    wait_for_steps(directory)
+
+    def is_told() -> bool:
+        told = dttui_here("stacks", directory.job_id, "--short").stdout.splitlines()
+        return all(any(line.startswith(words) for line in told) for words in KINDS[how])
+
+    wait_until(is_told, f"{KINDS[how]}", 60)
+
+
 @pytest.mark.parametrize("how", KINDS)
 def test_each_rank_is_told_where_it_stands_and_the_one_that_the_others_wait_for_is_named(
     how: str, lab: Lab, tmp_path: Path
 ) -> None:
     """Within 120 s of the launch, as of any moment."""
     directory = launched(lab, tmp_path, how)
-    wait_for_steps(directory)
-    told: list[str] = []
-
-    def is_told() -> bool:
-        told[:] = dttui_here("stacks", directory.job_id, "--short").stdout.splitlines()
-        return all(any(line.startswith(words) for line in told) for words in KINDS[how])
-
-    wait_until(is_told, f"{KINDS[how]}", 60)
+    wait_until_told(directory, how)
     document = result_of(dttui_here("stacks", directory.job_id, "--rank", "1", "--output", "json"))
     (node,) = document["nodes"]
     assert (node["node"], [rank["rank"] for rank in node["ranks"]]) == ("gpu2", [1])
     assert jobs.summarize(directory).state is JobState.RUNNING
+
+
+@pytest.fixture
+def without_py_spy(lab: Lab) -> Iterator[None]:
+    """Hosts on which no py-spy is to be found."""
+    for host in lab.values():
+        host.run(["mount", "--bind", "/dev/null", PY_SPY])
+    yield
+    for host in lab.values():
+        host.run(["umount", PY_SPY])
+
+
+@pytest.mark.parametrize(
+    ("how", "source"),
+    [
+        *((how, "faulthandler") for how in ("skip", "loader", "stop")),
+        *(pytest.param(how, "faulthandler", marks=pytest.mark.thorough) for how in ("lock", "size")),
+        pytest.param("lock", "torch", marks=pytest.mark.thorough),
+        ("op", "torch"),
+    ],
+)
+@pytest.mark.usefixtures("without_py_spy")
+def test_without_py_spy_a_rank_is_asked_by_a_signal_and_by_torchs_server_where_its_script_keeps_that_for_itself(
+    how: str, source: str, lab: Lab, tmp_path: Path
+) -> None:
+    """As with py-spy; of a rank that is stopped only that is told."""
+    directory = launched(lab, tmp_path, how, {"KEEPS_SIGNAL": "1"} if source == "torch" else NO_MORE)
+    wait_until_told(directory, how)
+    document = result_of(dttui_here("stacks", directory.job_id, "--output", "json"))
+    ranks = [rank for node in document["nodes"] for rank in node["ranks"]]
+    asked = {rank["rank"]: rank["process"]["source"] for rank in ranks}
+    assert asked == {0: source, 1: "" if how == "stop" else source, 2: source}
+    if how == "loader":
+        assert [child["source"] for child in ranks[1]["children"] if child["source"]] == [source]
+
+
+def hangs(directory: JobDirectory) -> list[Event]:
+    return directory.read_events(EventKind.HANG)
+
+
+# Of the other kinds it is the same that is told, as the first test has it.
+@pytest.mark.parametrize(
+    "how",
+    [how if how in ("skip", "loader", "stop") else pytest.param(how, marks=pytest.mark.thorough) for how in KINDS],
+)
+def test_a_hang_is_told_with_where_each_rank_stands_and_the_job_starts_again_and_ends_well(
+    how: str, lab: Lab, tmp_path: Path
+) -> None:
+    """With `hang_s: 6` and `on_hang: restart`: within 150 s the job has ended well; nothing is left."""
+    recovery = {"max_restarts": 2, "hang_s": 6, "on_hang": "restart"}
+    directory = launched(lab, tmp_path, how, recovery=recovery)
+    wait_until(directory.is_over, "it to start again and end", 150)
+    summary = jobs.summarize(directory)
+    assert (summary.state, summary.attempts) == (JobState.SUCCEEDED, 2), directory.read_events()[-1].message
+    told, *more = hangs(directory)
+    assert not more, [(event.data, event.message) for event in more]
+    for words in KINDS[how]:
+        assert any(line.startswith(words) for line in told.data["said"]), told.data["said"]
+    stopping, running = (
+        [event.seq for event in directory.read_events(EventKind.JOB_STATE) if event.data["state"] == state]
+        for state in ("STOPPING", "RUNNING")
+    )
+    assert running[0] < told.seq < stopping[0]  # Told before anything is ended.
+    (restarting,) = (
+        event for event in directory.read_events(EventKind.JOB_STATE) if event.data["state"] == "RESTARTING"
+    )
+    assert restarting.data["cause"] == "hang"
+    # Of the whole grace period of 15 s: a rank that is stopped is woken to hear that it is to end.
+    assert restarting.time - told.time < 14
+    kept = json.loads((directory.path / told.data["file"]).read_text())
+    assert [node["node"] for node in kept["nodes"]] == ["gpu1", "gpu2", "gpu3"]
+    assert kept["groups"] == told.data["groups"]
+
+
+def test_a_long_phase_is_told_and_goes_on_to_a_good_end(lab: Lab, tmp_path: Path) -> None:
+    """14 s without a line, with `hang_s: 6` and the default `on_hang`: within 120 s the job has ended well."""
+    directory = launched(lab, tmp_path, "long", recovery={"hang_s": 6})
+    wait_until(lambda: hangs(directory), "the phase to be told", 60)
+    told = jobs.summarize(directory).reason
+    assert "no step and no line of any rank" in told, told
+    assert "no step and no line of any rank" in dttui_here("status", directory.job_id).stdout
+    assert "no step and no line of any rank" in dttui_here("diagnose", directory.job_id).stdout
+    wait_until(directory.is_over, "its end", 60)
+    last = directory.read_events()[-1]
+    assert jobs.summarize(directory).state is JobState.SUCCEEDED, last.message
+    assert [event.data["severity"] for event in hangs(directory)] == ["warning", "info"]
+    assert not any("FATAL" in path.read_text() for path in directory.path.glob("logs/0/*/*.err"))

@@ -67,7 +67,11 @@ def states_of(directory: JobDirectory, node: str) -> list[Event]:
 
 def wait_for_node(directory: JobDirectory, node: str, state: str) -> Event:
     """Wait until the newest thing said of a node is this state."""
-    wait_until(lambda: states_of(directory, node)[-1].data["state"] == state, f"{node} to be {state}", DEADLINE_S)
+    try:
+        wait_until(lambda: states_of(directory, node)[-1].data["state"] == state, f"{node} to be {state}", DEADLINE_S)
+    except AssertionError as error:
+        said = "\n".join(f"{event.time:.1f} {event.node} {event.message}" for event in directory.read_events()[-12:])
+        raise AssertionError(f"{error}; said of late:\n{said}") from None
     return states_of(directory, node)[-1]
 
 

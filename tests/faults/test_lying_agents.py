@@ -25,8 +25,8 @@ from dttui.inventory.models import Environment
 from dttui.jobs.event_log import EventLog
 from dttui.rpc.client import AgentClient
 from dttui.rpc.sample_rows import ReceivedSample
+from dttui.transport.base import Nobody
 from dttui.transport.local import LocalTransport
-from dttui.transport.questions import Nobody
 from tests.agent.conversation import Conversation, processes_with
 from tests.faults.lying_agent import LIES
 from tests.unit.jobs.test_follow import plan_for

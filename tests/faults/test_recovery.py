@@ -6,92 +6,50 @@ import importlib.util
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from dtagent.protocol.events import Event, EventKind
+from dtagent.protocol.events import EventKind
 
-from dttui import jobs, locations
 from dttui.inventory import load_inventory
-from dttui.inventory.demo import demo_inventory
 from dttui.inventory.models import Inventory
 from dttui.jobs import JobDirectory
-from dttui.launch.control import ensure_controller
-from dttui.launch.submit import make_local_plan, submit
-from dttui.planning.submission import Submission
-from dttui.spec import load_document
+from dttui.jobs.course import read_reports
+from dttui.launch.starting import ensure_controller
 from tests.agent.conversation import processes_with
-from tests.integration.headless import DEADLINE_S, dttui, example_job, shell_job
+from tests.faults.recovering import (
+    ONE,
+    STEPS,
+    THREE,
+    TWO,
+    comebacks,
+    demo,
+    ended,
+    findings,
+    launched,
+    on_hosts,
+    processes_of,
+    replacing,
+    restarts,
+    submitted,
+    told,
+    wait_for_step,
+)
+from tests.faults.recovering import lab as lab
+from tests.integration.headless import DEADLINE_S, dttui, example_job
 from tests.integration.test_gpt_example import TINY
 from tests.lab.hosts import Lab
+from tests.lab.shared import SHARED, share, unshare_from
+from tests.processes import controller_of
 from tests.processes import ended_agents as ended_agents
-from tests.processes import processes_like
 from tests.waiting import wait_until
 
-ONE, TWO, THREE = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
 pytestmark = pytest.mark.xdist_group("lab of recovery")
-STEPS = (
-    'echo began; if [ "$DTTUI_ATTEMPT" = 0 ]; then n=100000; i=0; else n=60; i=30; fi; '
-    'while [ $i -lt $n ]; do i=$((i+1)); echo "{\\"step\\": $i}" >> "$DTTUI_METRICS"; sleep 0.1; done'
-)
-"""Counts steps without end in the first attempt; later ones go on at 31, and end."""
-
-
-def launched(
-    directory: Path, inventory: Inventory, nodes: dict[str, int], command: str, **recovery: Any
-) -> JobDirectory:
-    """Launch a job of shell lines with a section `recovery`, and leave it to its controller."""
-    return submitted(shell_job(directory, nodes, command), inventory, **recovery)
-
-
-def submitted(path: Path, inventory: Inventory, **recovery: Any) -> JobDirectory:
-    """Do the same with a job's file."""
-    document = yaml.safe_load(path.read_text())
-    document["distributed_training"]["recovery"] = recovery
-    path.write_text(yaml.safe_dump(document, sort_keys=False))
-    submission = Submission(load_document(path).job, inventory, path.parent)
-    plan = make_local_plan(submission)
-    assert plan.errors == (), plan.errors
-    return submit(submission, plan, expects_client=False)
-
-
-def ended(directory: JobDirectory, deadline_s: float = DEADLINE_S) -> list[Event]:
-    """Wait for the end of a job; return its events, of which the last one is the outcome, once."""
-    wait_until(directory.is_over, "the job to end", deadline_s)
-    events = directory.read_events()
-    assert [event.kind for event in events].count(EventKind.OUTCOME) == 1
-    assert [event.seq for event in events] == list(range(len(events)))
-    return events
-
-
-def told(events: Sequence[Event]) -> list[tuple[int | None, str]]:
-    return [(event.attempt, str(event.data["state"])) for event in events if event.kind is EventKind.JOB_STATE]
-
-
-def restarts(events: Sequence[Event]) -> list[Event]:
-    return [event for event in events if event.data.get("state") == "RESTARTING"]
-
-
-def comebacks(events: Sequence[Event]) -> list[Event]:
-    return [event for event in events if event.kind is EventKind.RESTARTED]
-
-
-def findings(events: Sequence[Event]) -> list[tuple[str, str]]:
-    return [(event.data["code"], event.data["subject"]) for event in events if event.kind is EventKind.FINDING]
-
-
-def wait_for_step(directory: JobDirectory, step: int) -> None:
-    def reached() -> bool:
-        return directory.metrics.exists() and f'"step": {step},' in directory.metrics.read_text().replace("}", ",")
-
-    wait_until(reached, f"step {step}: {told(directory.read_events())}", DEADLINE_S)
-
-
-def demo() -> Inventory:
-    return demo_inventory(locations.demo_root(), locations.shipped("examples"), sys.executable)
 
 
 def kill_a_rank(directory: JobDirectory, rank: int) -> None:
@@ -192,7 +150,7 @@ def test_a_job_that_waits_for_another_attempt_says_until_when_and_can_be_stopped
     assert "; starting again at " in last.message
     status = dttui("status", directory.job_id)
     assert "RESTARTING" in status.stdout, status
-    (controller,) = processes_like(str(directory.path))
+    controller = controller_of(directory.path)
     os.kill(controller, signal.SIGKILL)
     wait_until(lambda: not directory.has_controller(), "the controller to be gone")
     done = dttui("stop", directory.job_id)
@@ -208,7 +166,7 @@ def test_hosts_that_hear_of_no_controller_end_their_ranks_and_a_late_one_starts_
     fenced = {"on_node_failure": "restart", "heartbeat_s": 3, "self_fence_s": 3}
     directory = launched(tmp_path, demo(), {ONE: 1, TWO: 1}, STEPS, **fenced)
     wait_for_step(directory, 40)
-    controller = min(processes_like(str(directory.path)))  # The others are children on their way to another program.
+    controller = controller_of(directory.path)
     os.kill(controller, signal.SIGSTOP)
     try:
         wait_until(lambda: not processes_with(f"DTTUI_JOB_ID={directory.job_id}"), "all ranks to end", 60)
@@ -248,24 +206,6 @@ def test_a_training_whose_torchrun_is_killed_goes_on_from_its_checkpoint(tmp_pat
     assert processes_with(f"DTTUI_JOB_ID={directory.job_id}") == []
 
 
-@pytest.fixture
-def lab(deployed: Lab) -> Iterator[Lab]:
-    yield deployed
-    deployed.restore()
-    for job in jobs.list_jobs():
-        if not job.state.is_final:  # Of a test that failed: the next one wants the hosts.
-            dttui("stop", job.job_id, "--force")
-
-
-def on_hosts(lab: Lab, tmp_path: Path) -> Inventory:
-    return load_inventory(lab.inventory(tmp_path / "inventory.yaml"))
-
-
-def replacing(tmp_path: Path) -> dict[str, Any]:
-    checkpoint = {"dir": "/tmp/checkpoints", "shared": True}
-    return {"on_node_failure": "replace", "spares": ["gpu3"], "heartbeat_s": 5, "checkpoint": checkpoint}
-
-
 @pytest.mark.parametrize("lost", ["gpu2", "gpu1"])
 def test_a_spare_takes_the_place_of_a_host_that_is_off_the_masters_too(lost: str, lab: Lab, tmp_path: Path) -> None:
     """Over within 240 s; what comes to be of the lost host is told."""
@@ -294,6 +234,55 @@ def test_a_spare_takes_the_place_of_a_host_that_is_off_the_masters_too(lost: str
     assert processes_of(lab, lost, directory) == []
 
 
+def test_spares_that_are_off_too_small_or_refused_by_their_checks_are_passed_over_and_cost_no_restart(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """Over within 240 s, though one attempt in vain would be the end: the third spare is used."""
+    inventory = with_bad_spares(lab, tmp_path)
+    recovery = {**replacing(tmp_path), "max_restarts": 1, "spares": ["off", "small", "bare", "gpu3"]}
+    directory = launched(tmp_path, inventory, {"gpu1": 1, "gpu2": 2}, STEPS, **recovery)
+    wait_for_step(directory, 40)
+    lab["gpu2"].kill()
+    events = ended(directory, 240)
+    assert events[-1].data["state"] == "SUCCEEDED", events[-1].message
+    assert [event.data["cause"] for event in restarts(events)] == ["node-lost", "host-unreachable", "preflight"]
+    assert [node["name"] for node in _nodes(directory, 3)] == ["gpu1", "gpu3"]
+    assert ("spare-unfit", "small") in findings(events)
+    assert not {subject for code, subject in findings(events) if code == "set-aside"}
+
+
+def test_a_launch_tells_of_spares_of_no_use_and_is_refused_for_none(lab: Lab, tmp_path: Path) -> None:
+    """Over within 120 s."""
+    recovery = {**replacing(tmp_path), "spares": ["off", "small", "bare", "gpu3"]}
+    command = "sleep 600"
+    directory = launched(tmp_path, with_bad_spares(lab, tmp_path), {"gpu1": 1, "gpu2": 2}, command, **recovery)
+
+    def of_spares() -> set[tuple[str, str, str]]:
+        events = directory.read_events(EventKind.FINDING)
+        keys = ("subject", "code", "severity")
+        return {tuple(event.data[key] for key in keys) for event in events if event.message.startswith("the spare ")}
+
+    expected = {("off", "unreachable", "warning"), ("bare", "python-missing", "warning")}
+    wait_until(lambda: of_spares() == expected, "both to be told", DEADLINE_S)
+    wait_until(lambda: (0, "RUNNING") in told(directory.read_events()), "the job to run all the same", DEADLINE_S)
+    assert dttui("stop", directory.job_id).returncode == 0
+
+
+def with_bad_spares(lab: Lab, tmp_path: Path) -> Inventory:
+    """Return the lab's hosts, two of them with two GPUs, and three environments that cannot take such a place."""
+    resources = {"gpu": {"count": 2, "simulated": True}}
+    path = lab.inventory(tmp_path / "inventory.yaml", gpu2={"resources": resources}, gpu3={"resources": resources})
+    document = yaml.safe_load(path.read_text())
+    last = document["environments"][-1]
+    document["environments"] += [
+        {**last, "name": "off", "host": str(ip_address(last["host"]) + 100)},
+        {**last, "name": "small", "resources": {"gpu": {"count": 1, "simulated": True}}},
+        {**last, "name": "bare", "python": "/no/such/python"},
+    ]
+    path.write_text(yaml.safe_dump(document))
+    return load_inventory(path)
+
+
 def test_the_only_host_of_a_job_is_replaced_where_a_spare_shows_that_it_is_not_us_who_are_cut_off(
     lab: Lab, tmp_path: Path
 ) -> None:
@@ -316,7 +305,7 @@ def test_a_controller_killed_while_a_spare_takes_over_is_followed_by_one_that_go
     lab["gpu1"].kill()
     state = {"the wait": (0, "RESTARTING"), "the second launch": (1, "LAUNCHING"), "the second run": (1, "RUNNING")}
     wait_until(lambda: state[moment] in told(directory.read_events()), f"{moment} to begin", 120)
-    (controller,) = processes_like(str(directory.path))
+    controller = controller_of(directory.path)
     os.kill(controller, signal.SIGKILL)
     wait_until(lambda: not directory.has_controller(), "the controller to be gone")
     assert ensure_controller(directory)
@@ -330,22 +319,68 @@ def test_a_controller_killed_while_a_spare_takes_over_is_followed_by_one_that_go
     assert "what an earlier attempt has left on gpu1" in events[-1].message
 
 
-def test_a_host_that_comes_back_is_cleared_and_the_replacement_is_not_touched(lab: Lab, tmp_path: Path) -> None:
-    """Over within 240 s: the link is cut, and mended once the spare has begun."""
-    forever = STEPS.replace("n=60", "n=200")
-    directory = launched(tmp_path, on_hosts(lab, tmp_path), {"gpu1": 1, "gpu2": 1}, forever, **replacing(tmp_path))
+@pytest.fixture
+def shared(lab: Lab) -> Iterator[Path]:
+    """A directory that all hosts see, also one whose link is cut; the path at which this machine sees it."""
+    hosts = [lab[name] for name in ("gpu1", "gpu2", "gpu3")]
+    yield share(hosts)
+    for host in hosts:
+        unshare_from(host)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a rank wrote of a step."""
+
+    attempt: int
+    rank: int
+    step: int
+    at: float
+    """Unix time."""
+
+
+def written(log: Path) -> list[Written]:
+    lines = (line.split() for line in log.read_text().splitlines())
+    return [Written(int(attempt), int(rank), int(step), float(at)) for attempt, rank, step, at in lines]
+
+
+def test_a_host_that_comes_back_is_cleared_and_the_replacement_is_not_touched(
+    lab: Lab, shared: Path, tmp_path: Path
+) -> None:
+    """Over within 240 s: the link is cut, and mended once the spare has begun; what each attempt wrote is its own.
+
+    The host that is cut off goes on writing where all write: into the directory of the first attempt, and of what
+    follows nothing there is of two attempts, and no step is there twice.
+    """
+    note = 'echo "$DTTUI_ATTEMPT $RANK $i $(date +%s.%N)" >> "$DTTUI_CHECKPOINT_DIR/steps.log"; sleep 0.1'
+    forever = STEPS.replace("n=60", "n=200").replace("sleep 0.1", note)
+    policy = {**replacing(tmp_path), "checkpoint": {"dir": f"{SHARED}/run", "shared": True}}
+    directory = launched(tmp_path, on_hosts(lab, tmp_path), {"gpu1": 1, "gpu2": 1}, forever, **policy)
     wait_for_step(directory, 40)
     lab["gpu2"].cut()
     wait_until(lambda: comebacks(directory.read_events()), "the spare to run", 120)
-    began = processes_of(lab, "gpu2", directory)
-    assert began
+    assert processes_of(lab, "gpu2", directory)
     lab["gpu2"].heal()
     wait_until(lambda: not processes_of(lab, "gpu2", directory), "what was left to end", 120)
+    left_over = (shared / "run/steps.log").read_bytes()
     events = ended(directory, 240)
     assert events[-1].data["state"] == "SUCCEEDED"
     assert events[-1].message.startswith("finished in")
     assert "not known" not in events[-1].message
     assert len(restarts(events)) == 1
+    first, second = written(shared / "run/steps.log"), written(shared / "run/attempt-1/steps.log")
+    assert (shared / "run/steps.log").read_bytes() == left_over
+    assert ({line.attempt for line in first}, {line.attempt for line in second}) == ({0}, {1})
+    assert sorted((line.rank, line.step) for line in second) == [(rank, i) for rank in (0, 1) for i in range(31, 201)]
+    began = min(line.at for line in second)
+    late = [line for line in first if line.at > began]
+    # The host did write while the replacement ran, which is what the fault is about, and nobody else of its attempt.
+    assert {line.rank for line in late} == {1}
+    assert max(line.at for line in first) < max(line.at for line in second)
+    # What that host has told meanwhile is fetched once it is back, and told as of the attempt that it was in.
+    reports = [(attempt, item) for attempt, item in read_reports(directory.metrics) if (item.time or 0.0) > began]
+    assert {item.rank for attempt, item in reports if attempt == 1} == {0, 1}
+    assert {(attempt, item.rank) for attempt, item in reports} <= {(0, 1), (1, 0), (1, 1)}
 
 
 def test_a_host_that_hears_nothing_ends_its_ranks_by_itself_while_its_link_is_cut(lab: Lab, tmp_path: Path) -> None:
@@ -402,18 +437,3 @@ def _plan(directory: JobDirectory, attempt: int) -> Any:
 def _nodes(directory: JobDirectory, attempt: int) -> list[dict[str, Any]]:
     plan = directory.read_bound_plan(attempt).plan
     return [{"name": node.name, "node_rank": node.node_rank} for node in plan.nodes]
-
-
-def processes_of(lab: Lab, name: str, directory: JobDirectory) -> list[int]:
-    mark = f"DTTUI_JOB_ID={directory.job_id}\0".encode()
-    found = []
-    proc = Path(f"/proc/{lab[name].pid}/root/proc")
-    for entry in proc.iterdir():
-        if entry.name.isdigit():
-            try:
-                environment = (entry / "environ").read_bytes()
-            except OSError:
-                continue
-            if mark in environment:
-                found.append(int(entry.name))
-    return found

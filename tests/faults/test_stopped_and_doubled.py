@@ -12,8 +12,8 @@ from dttui import jobs
 from dttui.jobs import JobDirectory
 from tests.faults.leftovers import assert_nothing_is_left
 from tests.integration.headless import DEADLINE_S, dttui, result_of, shell_job, start_dttui, wait_for_state
+from tests.processes import controller_of
 from tests.processes import ended_agents as ended_agents
-from tests.processes import processes_like
 from tests.waiting import wait_until
 
 ONE, TWO = "pytorch-dev-env", "llm-training-env"
@@ -30,7 +30,7 @@ def test_a_job_runs_on_while_dttui_and_its_controller_are_stopped_and_no_line_is
     """
     client = start_dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 1}, command), "--output", "json")
     directory = running_job()
-    (controller,) = processes_like("dttui.engine", str(directory.path))
+    controller = controller_of(directory.path)
     stopped = (client.pid, controller)
     try:
         for pid in stopped:

@@ -19,14 +19,15 @@ from dttui.inventory.demo import demo_inventory
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
 from dttui.launch import submit as launch
-from dttui.launch.control import ControllerClient, ensure_controller
+from dttui.launch.control import ControllerClient
+from dttui.launch.starting import ensure_controller
 from dttui.launch.submit import make_local_plan, submit
 from dttui.planning.submission import Submission
 from dttui.spec import load_document
 from tests.agent.conversation import processes_with
 from tests.integration.headless import DEADLINE_S, dttui, shell_job, start_dttui
+from tests.processes import controller_of, is_stopped, processes_like
 from tests.processes import ended_agents as ended_agents
-from tests.processes import is_stopped, processes_like
 from tests.waiting import wait_until
 
 ONE, TWO = "pytorch-dev-env", "llm-training-env"
@@ -150,7 +151,7 @@ def test_a_controller_that_was_stopped_for_a_while_goes_on_without_blaming_a_hos
     started = dttui("--demo", "--apply", job, "--detach")
     directory = jobs.find(started.stdout.strip())
     wait_for_lines(directory, 20)
-    (pid,) = processes_like("dttui.engine", str(directory.path))
+    pid = controller_of(directory.path)
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: is_stopped(pid), "it to stand still", DEADLINE_S)
     os.utime(directory.lock, (0, 0))  # As if it were long ago.

@@ -14,6 +14,7 @@ from tests.integration.restarted_jobs import (
     KEPT_EVERY,
     continues_after_a_lost_master,
     trains_on_after_a_lost_rank_and_a_lost_master,
+    trains_on_from_parts_on_own_disks,
 )
 from tests.integration.test_gpt_example import TINY
 from tests.processes import demo_root as demo_root
@@ -31,6 +32,15 @@ def test_fsdp_trains_on_from_its_sharded_checkpoint(tmp_path: Path) -> None:
     job["cluster"] = slots({ONE: 1, TWO: 1})
     job["settings"] |= {"steps": STEPS, "checkpoint_every": KEPT_EVERY}
     losses = trains_on_after_a_lost_rank_and_a_lost_master(tmp_path, "pytorch-fsdp", job, Path(sys.executable), STEPS)
+    assert losses[STEPS] < losses[1] - 1.5
+
+
+def test_fsdp_trains_on_from_the_parts_that_each_host_has_on_its_own_disk(tmp_path: Path) -> None:
+    """Over within 200 s, where no host is lost."""
+    job = example("pytorch-fsdp")
+    job["cluster"] = slots({ONE: 1, TWO: 1})
+    job["settings"] |= {"steps": STEPS, "checkpoint_every": KEPT_EVERY}
+    losses = trains_on_from_parts_on_own_disks(tmp_path, "pytorch-fsdp", job, Path(sys.executable), STEPS)
     assert losses[STEPS] < losses[1] - 1.5
 
 
@@ -53,3 +63,15 @@ def test_ddp_trains_on_from_its_checkpoint(tmp_path: Path) -> None:
     job["run"]["args"] = args
     losses = trains_on_after_a_lost_rank_and_a_lost_master(tmp_path, "gpt", job, Path(sys.executable), STEPS)
     assert losses[STEPS] < losses[1]
+
+
+def test_ddp_continues_without_its_masters_host_with_the_losses_of_a_whole_run(tmp_path: Path) -> None:
+    """Over within 300 s: the batch of three ranks is shared out anew among two."""
+    job = example("gpt")
+    job["cluster"] = slots({ONE: 1, TWO: 1, THREE: 1})
+    args = ["--steps", str(STEPS), "--checkpoint-every", str(KEPT_EVERY), "--resume", *TINY]
+    job["run"]["args"] = args
+    job["communication"] = {"collective_timeout": "10s"}
+    found, expected = continues_after_a_lost_master(tmp_path, "gpt", job, Path(sys.executable), STEPS)
+    assert found == pytest.approx(expected, abs=0.01)  # The same batches, added up in another order.
+    assert found[STEPS] < found[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,19 @@ def interpreter(environment: str, target: str = "frameworks") -> Path:
 def frameworks_python() -> Path:
     """Return an interpreter with torch, deepspeed, accelerate and megatron-core."""
     return interpreter(".venv-frameworks")
+
+
+@pytest.fixture
+def deepspeed_variables(tmp_path_factory: pytest.TempPathFactory, frameworks_python: Path) -> dict[str, str]:
+    """Return the variables by which DeepSpeed finds operators of its own, compiled, and the ninja that makes them.
+
+    A rank locks them while it looks at them: whoever is killed then leaves the lock, for which others wait for ever.
+    """
+    extensions = tmp_path_factory.mktemp("torch_extensions")
+    compiled = frameworks_python.parents[1] / "torch_extensions"
+    shutil.copytree(compiled, extensions, ignore=shutil.ignore_patterns("lock"), dirs_exist_ok=True)
+    path = f"{frameworks_python.parent}:{os.environ['PATH']}"
+    return {"PATH": path, "TORCH_EXTENSIONS_DIR": str(extensions)}
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,7 @@ def main() -> None:
     else:
         distributed.init_process_group("gloo")
         loss_of = torch.nn.parallel.DistributedDataParallel(model)
-    text = train.read_text(None)
+    text = train.read_text()
     losses = []
     for step in range(STEPS):
         starts = torch.randint(len(text) - 64, (BATCH, 1), generator=torch.Generator().manual_seed(step))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +23,18 @@ MARK, END = "MARK ", "END"
 SAVES = 3
 
 
-def _record(python: Path, module: str, root: Path, *arguments: str) -> tuple[Recorder, Tree]:
+def _record(
+    python: Path, variables: Mapping[str, str], module: str, root: Path, *arguments: str
+) -> tuple[Recorder, Tree]:
     """Run two ranks that save, and return what they did."""
-    extensions = root.parent / "torch_extensions"  # Who is ended while it looks at them leaves a lock there.
-    shutil.copytree(python.parents[1] / "torch_extensions", extensions)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = int(listener.getsockname()[1])
     told = {
         **os.environ,
-        "PATH": f"{python.parent}:{os.environ['PATH']}",
+        **variables,
         "PYTHONPATH": str(ROOT),
         "DS_ACCELERATOR": "cpu",
-        "TORCH_EXTENSIONS_DIR": str(extensions),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "WORLD_SIZE": "2",
@@ -95,11 +94,11 @@ def _check(recorder: Recorder, after: Tree, place: Path, tracker: str, names: li
 
 @pytest.mark.parametrize("stage", [0, 2, 3])
 def test_of_deepspeed_the_one_before_is_taken_until_all_ranks_have_written(
-    stage: int, tmp_path: Path, frameworks_python: Path
+    stage: int, tmp_path: Path, frameworks_python: Path, deepspeed_variables: dict[str, str]
 ) -> None:
     root = tmp_path / "run"
     root.mkdir()
-    recorder, after = _record(frameworks_python, "deepspeed_saver", root, str(stage))
+    recorder, after = _record(frameworks_python, deepspeed_variables, "deepspeed_saver", root, str(stage))
     _check(recorder, after, tmp_path / "killed", "latest", [f"global_step{step}" for step in (1, 2, 3)])
 
 
@@ -108,5 +107,5 @@ def test_of_megatron_the_one_before_is_taken_until_the_next_is_complete(
 ) -> None:
     root = tmp_path / "run"
     root.mkdir()
-    recorder, after = _record(frameworks_python, "megatron_saver", root)
+    recorder, after = _record(frameworks_python, {}, "megatron_saver", root)
     _check(recorder, after, tmp_path / "killed", "latest_checkpointed_iteration.txt", ["9", "10", "11"])

@@ -25,21 +25,13 @@ A, B, C = ONE, TWO, THREE = "pytorch-dev-env", "llm-training-env", "nlp-research
 HERE = Path(__file__).parent
 
 
-@pytest.fixture(scope="module")
-def variables(frameworks_python: Path) -> dict[str, str]:
-    """Variables by which DeepSpeed finds its compiled operators, and the ninja that makes them, beside its python."""
-    return {
-        "PATH": f"{frameworks_python.parent}:{os.environ['PATH']}",
-        "TORCH_EXTENSIONS_DIR": str(frameworks_python.parents[1] / "torch_extensions"),
-    }
-
-
+@pytest.mark.thorough
 def test_the_example_trains_by_zero_2_on_unequal_nodes(
-    tmp_path: Path, frameworks_python: Path, variables: dict[str, str], demo_root: Path
+    tmp_path: Path, frameworks_python: Path, deepspeed_variables: dict[str, str], demo_root: Path
 ) -> None:
     job = example("deepspeed")
     job["run"]["args"] = ["--steps", "30", "--checkpoint-every", "15"]
-    ended = apply(tmp_path, "deepspeed", job, frameworks_python, env=variables)
+    ended = apply(tmp_path, "deepspeed", job, frameworks_python, env=deepspeed_variables)
     losses = ended.losses()
     assert ended.result["world_size"] == 4
     assert list(losses) == list(range(1, 31))
@@ -52,7 +44,10 @@ def test_the_example_trains_by_zero_2_on_unequal_nodes(
     assert settings["zero_optimization"]["stage"] == 2
 
 
-def test_zero_3_goes_on_from_its_checkpoint(tmp_path: Path, frameworks_python: Path, variables: dict[str, str]) -> None:
+@pytest.mark.thorough
+def test_zero_3_goes_on_from_its_checkpoint(
+    tmp_path: Path, frameworks_python: Path, deepspeed_variables: dict[str, str]
+) -> None:
     job = example("deepspeed")
     job["cluster"], job["strategy"]["zero_stage"] = slots({ONE: 1, TWO: 1}), 3
     job["strategy"]["data_parallel"]["batch_size"] = 16
@@ -61,7 +56,7 @@ def test_zero_3_goes_on_from_its_checkpoint(tmp_path: Path, frameworks_python: P
     for name, steps in (("first", 8), ("second", 16)):
         (tmp_path / name).mkdir()
         job["run"]["args"] = ["--steps", str(steps), "--checkpoint-every", "8"]
-        ended = apply(tmp_path / name, "deepspeed", job, frameworks_python, env=variables)
+        ended = apply(tmp_path / name, "deepspeed", job, frameworks_python, env=deepspeed_variables)
         assert min(ended.losses()) == len(losses) + 1
         losses |= ended.losses()
     assert list(losses) == list(range(1, 17))
@@ -69,14 +64,16 @@ def test_zero_3_goes_on_from_its_checkpoint(tmp_path: Path, frameworks_python: P
 
 
 def test_no_stage_changes_the_loss_which_is_that_of_ddp(
-    tmp_path: Path, frameworks_python: Path, variables: dict[str, str]
+    tmp_path: Path, frameworks_python: Path, deepspeed_variables: dict[str, str]
 ) -> None:
     job = example("deepspeed")
     adam = {"type": "AdamW", "params": {"lr": 0.003}}
     job["framework_options"] = {"optimizer": adam, "gradient_clipping": 0, "config_for": "none"}
     job["strategy"] = {"data_parallel": {"batch_size": 8}, "zero_stage": 0}
     job["cluster"], job["run"] = slots({ONE: 1, TWO: 1}), {"script": "deepspeed_stages.py"}
-    ended = apply(tmp_path, "deepspeed", job, frameworks_python, env=variables, more=[HERE / "deepspeed_stages.py"])
+    ended = apply(
+        tmp_path, "deepspeed", job, frameworks_python, env=deepspeed_variables, more=[HERE / "deepspeed_stages.py"]
+    )
     told = json.loads(ended.log(ONE, 0).split("losses ")[1].splitlines()[0])
     assert list(told) == ["ddp", "0", "1", "2", "3"]
     assert told["ddp"][-1] < told["ddp"][0] - 0.4

@@ -25,6 +25,7 @@ STEPS = 80
 KEPT_EVERY = 10
 
 
+@pytest.mark.thorough
 def test_accelerates_launcher_starts_the_same_script(tmp_path: Path, frameworks_python: Path, demo_root: Path) -> None:
     job = example("pytorch-fsdp")
     job["framework_options"] = {"launcher": "accelerate"}
@@ -39,6 +40,7 @@ def test_accelerates_launcher_starts_the_same_script(tmp_path: Path, frameworks_
         assert len(list(kept.glob("rank-*.pt"))) == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["sharded", "full"])
 def test_a_copy_a_node_in_bfloat16_goes_on_from_its_checkpoint(tmp_path: Path, form: str) -> None:
     job = example("pytorch-fsdp")

@@ -93,6 +93,7 @@ def test_the_example_trains_split_over_the_gpus_of_a_node_and_over_nodes(
     assert {"--tensor-model-parallel-size=2", "--pipeline-model-parallel-size=3", "--lr=0.003"} <= {*words}
 
 
+@pytest.mark.thorough
 def test_a_replica_on_each_node_goes_on_from_its_checkpoint(tmp_path: Path, frameworks_python: Path) -> None:
     job = example("megatron-lm")
     job["cluster"] = slots({ONE: 1, TWO: 1})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +22,14 @@ def on_two_hosts(name: str, **run: Any) -> dict[str, Any]:
     return job
 
 
-def test_deepspeed_trains_on_from_its_checkpoint(tmp_path: Path, frameworks_python: Path) -> None:
+def test_deepspeed_trains_on_from_its_checkpoint(
+    tmp_path: Path, frameworks_python: Path, deepspeed_variables: dict[str, str]
+) -> None:
     """Over within 300 s; each rank keeps its own part of everything."""
     job = on_two_hosts("deepspeed", args=ARGS)
     job["strategy"]["zero_stage"] = 3
-    variables = {
-        "PATH": f"{frameworks_python.parent}:{os.environ['PATH']}",
-        "TORCH_EXTENSIONS_DIR": str(frameworks_python.parents[1] / "torch_extensions"),
-    }
     losses = trains_on_after_a_lost_rank_and_a_lost_master(
-        tmp_path, "deepspeed", job, frameworks_python, STEPS, env=variables
+        tmp_path, "deepspeed", job, frameworks_python, STEPS, env=deepspeed_variables
     )
     assert losses[STEPS] < losses[1] - 2
 

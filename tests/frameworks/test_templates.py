@@ -17,11 +17,11 @@ from tests.processes import shared_agents as shared_agents
     ("template", "rank", "checkpoints"),
     [
         ("resnet", 0, ["epoch-000001", "epoch-000002"]),
-        ("vision", 0, ["step-00000030", "step-00000060"]),
-        ("bert", 3, ["step-00000030", "step-00000060"]),
-        ("llm", 0, ["step-00000020", "step-00000040"]),
-        ("pytorch-fsdp", 0, ["step-00000030", "step-00000060"]),
-        ("command", 0, ["step-00000030", "step-00000060"]),
+        pytest.param("vision", 0, ["step-00000030", "step-00000060"], marks=pytest.mark.thorough),
+        pytest.param("bert", 3, ["step-00000030", "step-00000060"], marks=pytest.mark.thorough),
+        pytest.param("llm", 0, ["step-00000030", "step-00000040"], marks=pytest.mark.thorough),
+        pytest.param("pytorch-fsdp", 0, ["step-00000030", "step-00000060"], marks=pytest.mark.thorough),
+        pytest.param("command", 0, ["step-00000030", "step-00000060"], marks=pytest.mark.thorough),
         ("fault-tolerant", 0, ["step-00000060", "step-00000080", "step-00000100"]),
     ],
 )
@@ -42,6 +42,7 @@ def test_it_trains_as_it_is_written(
     assert sorted(mark.parent.name for mark in kept) == checkpoints
 
 
+@pytest.mark.thorough
 def test_the_variation_of_megatrons_example_trains_two_replicas(tmp_path: Path, frameworks_python: Path) -> None:
     job = example("gpt3")
     job["communication"]["collective_timeout"] = "9m"

@@ -16,6 +16,7 @@ COUNTS = {"pytorch-dev-env": 2, "llm-training-env": 4, "nlp-research-lab": 8}
 STEPS = 6
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["gpt", "pytorch-fsdp"])
 def test_fourteen_ranks_are_contiguous_and_each_has_a_gpu_of_its_own(tmp_path: Path, name: str) -> None:
     job = example(name)

@@ -15,7 +15,7 @@ import pytest
 from dttui import locations
 from dttui.errors import HostError
 from dttui.inventory.models import Environment
-from dttui.transport.ssh import SshTransport
+from dttui.transport.ssh.transport import SshTransport
 from tests.hostile.host_key_cases import Case, Servers, make_cases, names_one_of
 from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S
 from tests.integration.sshd import free_port, make_key, run, running_sshd

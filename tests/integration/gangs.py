@@ -27,7 +27,7 @@ from dttui.planning.models import BoundPlan
 from dttui.planning.planner import plan as make_plan
 from dttui.rpc.client import AgentClient
 from dttui.spec import parse_job
-from dttui.transport.questions import Nobody
+from dttui.transport.base import Nobody
 from dttui.transport.routes import Transports
 from tests.integration.headless import EXAMPLE, write_job
 

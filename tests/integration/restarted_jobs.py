@@ -81,6 +81,39 @@ def trains_on_after_a_lost_rank_and_a_lost_master(
     return losses
 
 
+def trains_on_from_parts_on_own_disks(
+    directory: Path, name: str, job: dict[str, Any], python: Path, steps: int
+) -> dict[int, float]:
+    """Train an example on two hosts that keep a part each on disks of their own, and take away a rank.
+
+    Args:
+        directory: an empty one, for the job file and the script.
+        name: the example's.
+        job: what stands below `distributed_training`; a checkpoint every `KEPT_EVERY` steps.
+        python: interpreter of the ranks.
+        steps: how many it makes.
+
+    Returns:
+        The losses.
+    """
+    running = _start(directory, name, job, python, {}, {"on_node_failure": "restart", "checkpoint": None})
+    _wait_for_steps(running, 0, STEPS_BETWEEN)
+    _kill_rank(running, TWO)
+    wait_until(running.is_over, "the job to end", DEADLINE_S)
+    events = running.read_events()
+    assert events[-1].data["state"] == "SUCCEEDED", events[-1].message
+    (comeback,) = _comebacks(running)
+    assert 0 <= comeback.data["lost_steps"] <= 2 * KEPT_EVERY, comeback.message
+    resume = running.read_bound_plan(1).bindings.resume
+    assert resume is not None
+    (other,) = map(Path, resume.elsewhere.values())
+    assert other.name == Path(resume.checkpoint).name
+    assert sorted(part.name for part in other.glob("rank-*")) == ["rank-1.pt"]
+    losses = _losses(running, 0)
+    assert sorted(losses) == list(range(1, steps + 1))
+    return losses
+
+
 def continues_after_a_lost_master(
     directory: Path, name: str, job: dict[str, Any], python: Path, steps: int
 ) -> tuple[dict[int, float], dict[int, float]]:
@@ -128,7 +161,7 @@ def _start(
     work = directory / "work"
     shutil.copytree(EXAMPLES / name, work, ignore=shutil.ignore_patterns("__pycache__"))
     job["run"] = {**job["run"], "workdir": "work", "python": str(python), "env": dict(env)}
-    job["recovery"] = {**recovery, "checkpoint": {"dir": str(directory / "kept"), "shared": True}}
+    job["recovery"] = {"checkpoint": {"dir": str(directory / "kept"), "shared": True}, **recovery}
     path = directory / "job.yaml"
     path.write_text(yaml.safe_dump({"distributed_training": job}, sort_keys=False))
     started = dttui("--demo", "--apply", path, "--detach", "--output", "json")

@@ -18,7 +18,7 @@ from paramiko.common import (
 )
 from paramiko.server import InteractiveQuery
 
-from dttui.transport.known_hosts import HostKey
+from dttui.transport.ssh.known_hosts import HostKey
 
 USER = "alice"
 

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from dttui.transport.base import ByteStream, Prompt
-from dttui.transport.ssh import SshTransport
+from dttui.transport.ssh.transport import SshTransport
 from tests.integration.sshd import Sshd, running_sshd
 from tests.waiting import until
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import pwd
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from dttui.inventory.models import Environment
+from tests.ports import free_port as free_port
 
 BINARY = Path("/usr/sbin/sshd")
 USER = pwd.getpwuid(os.getuid()).pw_name
@@ -48,12 +48,6 @@ def run(*command: str, env: Mapping[str, str] | None = None) -> str:
 def fingerprint(public_key: Path) -> str:
     """`SHA256:…` as ssh-keygen prints it."""
     return run("ssh-keygen", "-l", "-f", str(public_key)).split()[1]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

@@ -20,8 +20,8 @@ from dttui.errors import AgentError, AgentGoneError
 from dttui.i18n import Message, retell, set_language
 from dttui.inventory.models import Environment
 from dttui.rpc.client import AgentClient
+from dttui.transport.base import Nobody
 from dttui.transport.local import LocalTransport
-from dttui.transport.questions import Nobody
 from tests.tui.catalogue import compile_catalogues
 
 HERE = Environment(name="gpu1", host="localhost")

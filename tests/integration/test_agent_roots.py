@@ -30,7 +30,7 @@ from dttui.inventory.models import Environment
 from dttui.rpc.client import AgentClient
 from dttui.transport.base import RemoteCommand
 from dttui.transport.remote_commands import COMMANDS, bootstrap_input
-from dttui.transport.ssh import SshTransport
+from dttui.transport.ssh.transport import SshTransport
 from tests.integration.deploy_fixtures import ARCHITECTURE, Nobody, names
 from tests.integration.sshd import Sshd
 from tests.waiting import until

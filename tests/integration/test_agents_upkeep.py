@@ -26,7 +26,7 @@ from tests.agent.conversation import processes_with
 from tests.fake_transport import FakeTransport
 from tests.integration.deploy_fixtures import PROBE, Nobody, answering, deploy_far, here, is_gone, names
 from tests.integration.headless import dttui, dttui_here, shell_job
-from tests.processes import processes_like
+from tests.processes import controller_of, processes_like
 from tests.waiting import until, wait_until
 
 ROOT = "/var/tmp/dtagent-0"
@@ -53,7 +53,7 @@ def test_removal_by_force_stops_the_job_and_leaves_checkpoints_alone_until_told(
     arguments = ("agents", "remove", "pytorch-dev-env", "--demo")
 
     assert any((root / "store").iterdir())
-    (controller,) = processes_like("dttui.engine", str(jobs.find(running_job).path))
+    controller = controller_of(jobs.find(running_job).path)
     os.kill(controller, signal.SIGKILL)  # It would bring the agent back, which is here whatever is removed.
     unasked = dttui_here(*arguments)
     refused = dttui_here(*arguments, "--yes", "--output", "jsonl")

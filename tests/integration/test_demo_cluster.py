@@ -9,9 +9,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dttui.words import moment
 from tests.agent.conversation import processes_with
 from tests.integration.headless import (
     DEADLINE_S,
@@ -201,15 +203,25 @@ def test_a_detached_job_that_is_refused_has_the_exit_code_of_the_refusal(tmp_pat
     assert "FAILED" in rolled_back.stdout
 
 
-def test_a_job_onto_slots_that_another_job_holds_is_refused_with_that_job_s_name(tmp_path: Path) -> None:
-    first = dttui_here("--demo", "--apply", shell_job(tmp_path, {ONE: 2}, "sleep 60"), "--detach")
+def test_a_job_onto_slots_that_another_job_holds_is_refused_with_that_job_s_name_and_until_when(tmp_path: Path) -> None:
+    first = dttui_here("--demo", "--apply", shell_job(tmp_path, {ONE: 2}, "sleep 60"), "--detach", "--for", "8h")
     assert first.returncode == 0, first.stderr
     job_id = first.stdout.strip()
     wait_for_state(job_id, "RUNNING")
+
+    def occupants() -> list[dict[str, Any]]:
+        (row,) = json.loads(dttui_here("--demo", "envs", ONE, "--output", "json").stdout)
+        return list(row["occupants"]) if row["state"] == "busy" else []
+
+    (occupant,) = wait_until(occupants, "a reading with the job")
+    assert occupant["job"] == job_id
+    assert (occupant["simulated"], occupant["overdue"]) == (2, False)
+    assert occupant["until"] - occupant["since"] == pytest.approx(8 * 3600, abs=10.0)
     refused = dttui_here("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 1}, "true"), "--output", "json")
     assert refused.returncode == 3, refused.stderr
     assert f"{ONE} has 0 free GPUs" in result_of(refused)["reason"]
-    assert job_id in result_of(refused)["reason"]
+    assert f"job {job_id} since " in result_of(refused)["reason"]
+    assert f", until {moment(occupant['until'])}" in result_of(refused)["reason"]
     # The refused job is the newest; a bare stop means the one that runs.
     stopped = dttui_here("stop", "--force")
     assert stopped.returncode == 0, stopped.stderr
@@ -259,13 +271,19 @@ def test_a_secret_reaches_the_rank_and_no_file(tmp_path: Path, monkeypatch: pyte
 
 
 def test_environments_are_listed_with_their_state() -> None:
-    done = dttui_here("--demo", "envs", "--output", "json")
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)
-    assert [(row["name"], row["state"], row["zone"]) for row in rows] == [
-        (ONE, "idle", "beijing-a"),
-        (TWO, "idle", "beijing-a"),
-        (THREE, "idle", "shenzhen-c"),
+    rows: list[dict[str, Any]] = []
+
+    def are_idle() -> bool:
+        done = dttui_here("--demo", "envs", "--output", "json")
+        assert done.returncode == 0, done.stderr
+        rows[:] = json.loads(done.stdout)
+        return {row["state"] for row in rows} == {"idle"}
+
+    wait_until(are_idle, "readings without the job before this test", DEADLINE_S)
+    assert [(row["name"], row["zone"]) for row in rows] == [
+        (ONE, "beijing-a"),
+        (TWO, "beijing-a"),
+        (THREE, "shenzhen-c"),
     ]
     assert all(row["facts"]["memory_total_mib"] > 0 for row in rows)
 

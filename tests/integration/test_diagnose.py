@@ -14,11 +14,10 @@ import pytest
 
 from dttui import jobs
 from dttui.engine.start import GRACE_S
-from dttui.jobs import JobDirectory
 from tests.agent.conversation import processes_with
 from tests.integration.headless import dttui_here, result_of, shell_job, wait_for_state, write_job
+from tests.processes import controller_of
 from tests.processes import demo_root as demo_root
-from tests.processes import processes_like
 from tests.processes import shared_agents as shared_agents
 from tests.waiting import wait_until
 
@@ -73,11 +72,6 @@ else:
 
 def diagnosed(*arguments: str) -> subprocess.CompletedProcess[str]:
     return dttui_here("diagnose", *arguments)
-
-
-def controller_of(directory: JobDirectory) -> int:
-    (pid,) = processes_like("dttui.engine", str(directory.path))
-    return pid
 
 
 @pytest.mark.torch
@@ -174,7 +168,7 @@ def test_a_running_job_an_orphan_and_a_cancelled_one_are_told_as_such(tmp_path: 
     assert running.returncode == 101
     assert "Nothing has failed so far: the job is not over (RUNNING)." in running.stdout
     assert f"rank 1 on {TWO}  runs" in running.stdout
-    os.kill(controller_of(directory), signal.SIGKILL)
+    os.kill(controller_of(directory.path), signal.SIGKILL)
     wait_until(lambda: not directory.has_controller(), "the controller to be gone")
     orphan = diagnosed(directory.job_id, "--output", "json")
     assert orphan.returncode == 101

@@ -19,8 +19,8 @@ from dttui.engine.alerts.event_hook import CONCURRENCY, MAX_WAITING, EventHook
 from dttui.launch.submit import find_program
 from tests.agent.conversation import processes_with
 from tests.integration.headless import DEADLINE_S, dttui_here, result_of, shell_job
+from tests.processes import controller_of
 from tests.processes import ended_agents as ended_agents
-from tests.processes import processes_like
 from tests.waiting import wait_until
 
 ALERT = Event(3, 1.5, EventKind.ALERT, "hot", 0, "gpu1", data={"line": "sesame-opens now", "told": ["sesame-opens"]})
@@ -215,7 +215,7 @@ def test_a_new_controller_tells_the_program_of_nothing_that_was_before(tmp_path:
     wait_until(lambda: any(event["kind"] == "alert" for event in told()), "the alert", DEADLINE_S)
     written = len([event for event in directory.read_events() if event.kind.value in ("job_state", "alert")])
     wait_until(lambda: len(told()) >= written, "the program to be done", DEADLINE_S)
-    (controller,) = processes_like("dttui.engine", str(directory.path))
+    controller = controller_of(directory.path)
     os.kill(controller, signal.SIGKILL)
     wait_until(lambda: not directory.has_controller(), "the controller to be gone")
     before = {event["seq"] for event in told()}

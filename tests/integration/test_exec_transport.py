@@ -18,9 +18,8 @@ import pytest_asyncio
 
 from dttui.errors import HostUnreachableError, UsageError
 from dttui.inventory.models import Environment
-from dttui.transport.base import RemoteCommand
+from dttui.transport.base import Nobody, RemoteCommand
 from dttui.transport.exec import ExecConnection, ExecStream, ExecTransport
-from dttui.transport.questions import Nobody
 from dttui.transport.remote_commands import bootstrap_input
 from dttui.transport.routes import Transports
 from tests.integration.ssh_fixtures import ECHO, echoed, read_all

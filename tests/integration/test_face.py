@@ -62,8 +62,7 @@ async def call(environment: str, directory: Path, caller: Caller) -> Told:
     await app.close()
     events = found.directory.events.read_text(encoding="utf-8")
     files = sorted(found.directory.logs(0, environment).glob("*.out"))
-    with caller.speaks():
-        redaction = follower.view.redaction()
+    redaction = follower.view.redaction()
     logs = "".join(redaction.text(path.read_text()) for path in files)
     return Told(plan, refusal.value, diagnosis, events, logs)
 

@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ import yaml
 
 from dttui.spec.models import Job, JobDocument
 from examples.gpt import settings
+from tests.ports import free_port
 from tests.torch_stem import SCRIPT, TORCHRUN, Fork, TorchStem
 from tests.waiting import wait_until
 
@@ -60,13 +60,6 @@ class Outcome:
 
     def losses(self, rank: int = 0) -> dict[int, float]:
         return {line["step"]: line["loss"] for line in self.metrics if line["rank"] == rank}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def environment(directory: Path, **variables: str) -> dict[str, str]:

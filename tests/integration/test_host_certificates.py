@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dttui.errors import HostKeyError
-from dttui.transport.ssh import SshTransport
+from dttui.transport.ssh.transport import SshTransport
 from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S
 from tests.integration.sshd import make_key, run, running_sshd
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from dtagent.protocol.events import Event, EventKind
 
 from dttui import jobs
 from dttui.jobs.following import JobFollower
-from dttui.launch.control import stop_job
+from dttui.launch.stop_request import stop_job
 from tests.agent.conversation import processes_with
 from tests.integration.headless import DEADLINE_S, dttui_here, shell_job, start_dttui, wait_for_state
 from tests.processes import demo_root as demo_root
@@ -67,7 +66,7 @@ def test_a_stopped_job_tells_whether_it_was_killed_and_leaves_nothing(
     wait_for_state(directory.job_id, "RUNNING")
     logs = [directory.logs(0, name) / f"{rank}.out" for rank, name in enumerate((ONE, TWO))]
     wait_until(lambda: all(path.exists() and path.stat().st_size for path in logs), "the first lines")
-    asyncio.run(stop_job(directory, force=force))
+    stop_job(directory, force=force)
     wait_until(lambda: of_kind(directory.read_events(), EventKind.OUTCOME), "the end", 60)
     events = directory.read_events()
     assert {event.message for event in of_kind(events, EventKind.NODE_STATE) if event.data["state"] == "stopped"} == {

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -101,6 +102,25 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+async def test_closing_knows_of_the_end_of_what_it_has_killed_though_word_of_it_comes_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A second and a half late, as on a machine that is busy: else a process is left that nobody waits for."""
+    wait_for_pid = os.waitpid
+
+    def wait_long(pid: int, options: int) -> tuple[int, int]:
+        found = wait_for_pid(pid, options)
+        time.sleep(1.5)
+        return found
+
+    monkeypatch.setattr(os, "waitpid", wait_long)
+    stream = await ProcessStream.start(["sh", "-c", "trap '' TERM; echo ready; sleep 600 & wait"], "here")
+    assert await stream.read() == b"ready\n"
+    await stream.end()
+    status, _stderr = await asyncio.wait_for(stream.wait(), 0.5)
+    assert status is None
 
 
 async def test_a_grandchild_that_keeps_the_pipes_does_not_keep_us(connection: LocalConnection) -> None:

@@ -12,9 +12,9 @@ from dtagent.protocol.events import EventKind
 
 from dttui import jobs
 from dttui.engine.attempt_log import AttemptLog
-from dttui.engine.lost_host_cleanup import clean_up_lost_hosts
 from dttui.engine.nodes import node_run
 from dttui.engine.nodes.node_run import NodeRun
+from dttui.engine.post_job_cleanup import clean_up_after_job
 from dttui.engine.watch import GangWatch
 from dttui.files import write_atomic
 from dttui.inventory.models import Environment, Inventory
@@ -74,7 +74,7 @@ def log(directory: JobDirectory) -> bytes:
 async def look(directory: JobDirectory, environment: Environment) -> str:
     """Look at the job again; return the last that is told of it."""
     events, inventory = EventLog(directory.events), Inventory(environments=(environment,))
-    await clean_up_lost_hosts(directory, events, inventory, LocalTransport(), Nobody(), forced=asyncio.Event())
+    await clean_up_after_job(directory, events, inventory, LocalTransport(), Nobody(), forced=asyncio.Event())
     return directory.read_events()[-1].message
 
 
@@ -93,7 +93,7 @@ async def test_the_rest_is_fetched_by_the_next_look_at_the_job(
 async def test_what_a_host_that_is_silent_has_is_left_for_later_and_what_it_has_no_more_is_given_up(
     directory: JobDirectory, environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dttui.engine.lost_host_cleanup.LOOK_DEADLINE_S", 2.0)
+    monkeypatch.setattr("dttui.engine.post_job_cleanup.LOOK_DEADLINE_S", 2.0)
     silent = environment.model_copy(update={"agent_root": "/proc/nowhere"})
     assert (await look(directory, silent)).startswith("the rest was not fetched: gpu1: ")
     assert unfetched_nodes(directory.read_events()) == ["gpu1"]

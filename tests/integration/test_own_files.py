@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dttui.fleet.deployment.wheel_source import _run_pip, _staging
-from dttui.transport.known_hosts import HostKey, append
+from dttui.transport.ssh.known_hosts import HostKey, append
 from dttui.tui.app import _log_to_file
 
 JOB = """

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.integration.headless import shell_job
 from tests.integration.preflights import DEADLINE_S, NODES, Check, found, listening, messages, verdicts
@@ -102,6 +103,24 @@ def test_a_host_that_cannot_be_reached_is_named_and_the_others_are_checked(check
     assert checks["gpu2"]["reach"]["verdict"] == "error"
     assert checks["gpu3"]["master"]["verdict"] == "ok"
     assert checks["gpu1"]["peers"]["verdict"] == "unknown"
+
+
+def test_a_spare_that_cannot_be_reached_is_a_warning_and_a_well_one_is_none(check: Check, tmp_path: Path) -> None:
+    job = shell_job(tmp_path, {"gpu1": 1, "gpu2": 1}, "true")
+    document = yaml.safe_load(job.read_text())
+    checkpoint = {"dir": "/tmp/kept", "shared": True}
+    document["distributed_training"]["recovery"] = {
+        "on_node_failure": "replace", "spares": ["gpu3"], "checkpoint": checkpoint
+    }  # fmt: skip
+    job.write_text(yaml.safe_dump(document))
+    code, told = check(job=job)
+    assert (code, messages(told, "unreachable")) == (0, [])
+    assert not [item for item in told["findings"] if "gpu3" in item["message"] and item["code"] != "host-busy"]
+    code, told = check(job=job, gpu3={"port": 23})
+    assert (code, found(told)) == (0, [])
+    (text,) = messages(told, "unreachable")
+    assert text.startswith("the spare gpu3 would be refused now: ")
+    assert [node["name"] for node in told["nodes"]] == ["gpu1", "gpu2"]
 
 
 def test_two_preflights_at_once_do_not_disturb_each_other(deployed: Lab, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from dttui.i18n import LANGUAGES
 from dttui.inventory.models import Environment
 from dttui.locations import local_user
 from dttui.sanitize import MOST_QUOTED_LINES
-from dttui.transport.ssh import SshTransport
+from dttui.transport.ssh.transport import SshTransport
 from tests.integration.headless import shell_job
 from tests.integration.hostile_peer import flooding_peer
 from tests.integration.scripted_ssh_server import USER, Script, ScriptedServer, make_client_key, scripted_server

@@ -10,7 +10,8 @@ from dtagent.protocol.events import Event, EventKind
 from dtagent.protocol.rpc import to_wire
 
 from dttui import jobs
-from dttui.jobs import JobFollower, JobView, PastFollower, read_events
+from dttui.jobs import JobView, PastFollower, read_events
+from dttui.jobs.following import JobFollower
 from tests.integration.headless import DEADLINE_S, dttui_here, shell_job, start_dttui
 from tests.processes import ended_agents as ended_agents
 from tests.tui.fake_fleet import make_app
@@ -68,12 +69,12 @@ async def test_a_replay_shows_the_states_readings_reports_and_first_failure_of_t
         wait_until(is_over, "the job to be over", DEADLINE_S)
     finally:
         running.communicate(timeout=DEADLINE_S)
-    seen += live.catch_up()
+    seen += live.catch_up(with_reports=True)
     assert live.view.failures
     assert readings
 
     past = PastFollower(directory)
-    again = past.catch_up()
+    again = past.catch_up(with_reports=True)
     assert past.has_told_all
     assert unreported(again) == unreported(seen)
     assert [event.data for event in again if event not in unreported(again)] == [

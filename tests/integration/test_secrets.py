@@ -16,9 +16,9 @@ from textual.widgets import Log, TabbedContent, TabPane
 from dttui import jobs
 from dttui.cli.arguments import make_parser
 from dttui.jobs import JobDirectory
-from tests.argument_parsers import verbs_of
+from tests.argument_parsers import arguments_of, verbs_of
 from tests.integration.headless import dttui, dttui_here, write_job
-from tests.integration.test_diagnose import controller_of
+from tests.processes import controller_of
 from tests.tui.fake_fleet import make_app
 from tests.tui.looking import look, screen_text, until
 from tests.waiting import wait_until
@@ -81,6 +81,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "tui": [],  # The screens have a test of their own.
     "apply": [["apply", "JOB", "--new"], ["apply", "JOB", "--new", "--output", "jsonl"]],
     "preflight": [["preflight", "JOB"]],
+    "bench": [["bench", "--job", "JOB", "--dry-run"]],
     "plan": [["plan", "JOB"], ["plan", "JOB", "--output", "json"]],
     "validate": [["validate", "JOB"]],
     "render": [["render", "JOB", "-o", "DIR/rendered"], ["render", "JOB", "-o", "DIR/slurm", "--target", "slurm"]],
@@ -89,6 +90,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "fmt": [["fmt", "--check", "JOB"]],
     "import": [["import", "DIR/hostfile"]],
     "envs": [["envs"], ["envs", "--output", "json"]],
+    "queue": [["queue"], ["queue", "--output", "json"]],
     "agents": [["agents", "status"]],
     "doctor": [["doctor"], ["doctor", "--output", "json"]],
     "estimate": [["estimate", "JOB"]],
@@ -119,6 +121,27 @@ COMMANDS: dict[str, list[list[str]]] = {
 }
 
 
+PLACES = {"job": "ID", "file": "JOB"}
+"""What a verb is given that is not among them, by the name of its argument."""
+
+
+def commands_of_verbs() -> dict[str, list[list[str]]]:
+    """Return the commands by which each verb is tried."""
+    verbs = verbs_of(make_parser())
+    assert COMMANDS.keys() <= verbs.keys()
+    usual = {
+        verb: [verb, *(PLACES[name] for name in arguments_of(parser) if name in PLACES)]
+        for verb, parser in verbs.items()
+    }
+    return {verb: COMMANDS.get(verb, [command]) for verb, command in usual.items()}
+
+
+def test_a_verb_that_is_added_is_tried_too() -> None:
+    assert {"status": [["status", "ID"]], "plan": [["plan", "JOB"]]}.items() <= {
+        verb: commands[:1] for verb, commands in commands_of_verbs().items()
+    }.items()
+
+
 OF_A_JOB = {"ID", "ps", "history", "preflight"}
 """Of such a command's words one is that it asks what became of a job, or its hosts: the others tell of files alone."""
 
@@ -126,7 +149,7 @@ OF_A_JOB = {"ID", "ps", "history", "preflight"}
 def test_a_canary_is_in_the_output_of_no_verb_and_in_no_file_but_the_logs(
     job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert set(COMMANDS) == set(verbs_of(make_parser()))
+    commands = [command for found in commands_of_verbs().values() for command in found]
     (tmp_path / "hostfile").write_text("gpu1 slots=2\n")
     done = dttui("--demo", "--apply", job, "-vv")
     assert done.returncode == 100, done.stderr
@@ -145,14 +168,14 @@ def test_a_canary_is_in_the_output_of_no_verb_and_in_no_file_but_the_logs(
         if not is_known:
             monkeypatch.delenv("CANARY")
             monkeypatch.delenv("KEY")
-        for command in (command for commands in COMMANDS.values() for command in commands):
+        for command in commands:
             if command[0] in ("stop", "remove") or (not is_known and not OF_A_JOB.intersection(command)):
                 continue
             names = {"JOB": str(job), "ID": directory.job_id, "DIR": f"{tmp_path}/{is_known}"}
             words = [_filled(word, names) for word in command]
             (tmp_path / str(is_known)).mkdir(exist_ok=True)
             (tmp_path / str(is_known) / "hostfile").write_text("gpu1 slots=2\n")
-            run = dttui if command[0] in ("apply", "preflight", "agents", "envs", "doctor") else dttui_here
+            run = dttui if command[0] in ("apply", "preflight", "agents", "envs", "queue", "doctor") else dttui_here
             told = run("--demo", *words)
             assert told.stdout + told.stderr, words
             assert traces_in(told.stdout + told.stderr) == [], words
@@ -198,7 +221,7 @@ def test_a_controller_that_knows_no_value_says_so_and_what_was_found_before_stay
     (directory,) = jobs_here()
     log = directory.logs(0, ONE) / "0.out"
     wait_until(lambda: b"alarm" in log.read_bytes(), "the secret to have been printed")
-    os.kill(controller_of(directory), signal.SIGKILL)
+    os.kill(controller_of(directory.path), signal.SIGKILL)
     wait_until(lambda: not directory.has_controller(), "the controller to be gone")
     for name in ("CANARY", "KEY"):
         monkeypatch.delenv(name)

@@ -17,8 +17,8 @@ from dttui.errors import ExitCode, HostUnreachableError
 from dttui.inventory.models import Environment
 from dttui.transport.base import RemoteCommand
 from dttui.transport.remote_commands import bootstrap_input
-from dttui.transport.ssh import SshTransport
-from dttui.transport.stream import ChannelStream
+from dttui.transport.ssh.stream import ChannelStream
+from dttui.transport.ssh.transport import SshTransport
 from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S, configure
 from tests.integration.sshd import Sshd, free_port, running_sshd
 from tests.waiting import until

@@ -21,8 +21,8 @@ from dttui.errors import AuthenticationError
 from dttui.inventory.models import Environment
 from dttui.transport.base import Prompt, PromptKind
 from dttui.transport.deadline import Deadline
-from dttui.transport.known_hosts import append, entry_name
-from dttui.transport.ssh import SshTransport
+from dttui.transport.ssh.known_hosts import append, entry_name
+from dttui.transport.ssh.transport import SshTransport
 from tests.integration.scripted_ssh_server import USER as ALICE
 from tests.integration.scripted_ssh_server import Script, ScriptedServer, make_client_key, scripted_server
 from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S, Person, configure

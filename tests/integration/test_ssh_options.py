@@ -9,12 +9,12 @@ import pytest
 
 from dttui.errors import AuthenticationError, HostError, HostKeyError
 from dttui.inventory.models import Environment
-from dttui.transport.hop import Hop
-from dttui.transport.host_keys import HostKeyCheck
-from dttui.transport.known_hosts import HostKey, append
-from dttui.transport.ssh import SshTransport
-from dttui.transport.ssh_config import HostQuery, SshConfig
-from dttui.transport.threads import Threads
+from dttui.transport.ssh.hop import Hop
+from dttui.transport.ssh.host_keys import HostKeyCheck
+from dttui.transport.ssh.known_hosts import HostKey, append
+from dttui.transport.ssh.ssh_config import HostQuery, SshConfig
+from dttui.transport.ssh.threads import Threads
+from dttui.transport.ssh.transport import SshTransport
 from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S, configure
 from tests.integration.sshd import Sshd, make_key, run, running_sshd
 

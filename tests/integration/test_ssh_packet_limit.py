@@ -15,14 +15,14 @@ from paramiko.auth_handler import AuthHandler
 from dttui.errors import HostError, HostUnreachableError
 from dttui.inventory.models import Environment
 from dttui.transport.base import RemoteCommand
-from dttui.transport.known_hosts import append, entry_name
-from dttui.transport.ssh import SshTransport
+from dttui.transport.ssh.known_hosts import append, entry_name
+from dttui.transport.ssh.transport import SshTransport
 from tests.integration.hostile_peer import VERSION, announcing, flooding_peer, packet, peak_memory
 from tests.integration.scripted_ssh_server import USER, Script, scripted_server
 from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S, Person, configure
 from tests.integration.sshd import Sshd
 from tests.integration.test_ssh_routes import RELAY, bastion
-from tests.waiting import until
+from tests.waiting import until, wait_until
 
 pytestmark = pytest.mark.sshd
 __all__ = ["bastion"]
@@ -150,9 +150,11 @@ def _try_sending(end: paramiko.Transport, message: paramiko.Message) -> None:
 # Packets that say they hold more than they do
 
 
+@pytest.mark.parametrize("is_late", [False, True])
 async def test_a_list_of_extensions_that_never_ends_is_an_error(
-    transport: SshTransport, ssh_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    is_late: bool, transport: SshTransport, ssh_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The connection may have ended for that before the login begins."""
     original = paramiko.Transport._parse_newkeys  # type: ignore[attr-defined]  # noqa: SLF001 - a server that cheats
 
     def telling(self: paramiko.Transport, message: paramiko.Message) -> None:
@@ -160,7 +162,15 @@ async def test_a_list_of_extensions_that_never_ends_is_an_error(
         if self.server_mode:
             self._send_message(paramiko.Message(b"\x07\xff\xff\xff\xff"))  # type: ignore[attr-defined]
 
+    begin = paramiko.Transport.auth_none
+
+    def begin_late(self: paramiko.Transport, username: str) -> list[str]:
+        wait_until(lambda: not self.is_active(), "the connection to have ended")
+        return begin(self, username)
+
     monkeypatch.setattr(paramiko.Transport, "_parse_newkeys", telling)
+    if is_late:
+        monkeypatch.setattr(paramiko.Transport, "auth_none", begin_late)
     with scripted_server(Script(["password"])) as server:
         environment = known(server.port, server.host_key, at(server.port, ssh_config, tmp_path, "direct"), tmp_path)
         with pytest.raises(HostUnreachableError, match="says it holds more"):

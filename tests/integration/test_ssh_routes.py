@@ -16,9 +16,9 @@ import pytest
 from dttui.errors import HostKeyError, HostUnreachableError
 from dttui.transport.base import PromptKind, RemoteCommand
 from dttui.transport.remote_commands import bootstrap_input
-from dttui.transport.sockets import ProxyCommand
-from dttui.transport.ssh import SshTransport
-from dttui.transport.ssh_config import SshTarget
+from dttui.transport.ssh.sockets import ProxyCommand
+from dttui.transport.ssh.ssh_config import SshTarget
+from dttui.transport.ssh.transport import SshTransport
 from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S, Person, configure
 from tests.integration.sshd import USER, Sshd, free_port, running_sshd
 from tests.waiting import wait_until

@@ -16,14 +16,13 @@ import paramiko
 import pytest
 
 from dttui.errors import HostUnreachableError
-from dttui.transport import link as link_module
-from dttui.transport import packets
 from dttui.transport.base import RemoteCommand
-from dttui.transport.connection import SshConnection
-from dttui.transport.packets import BoundedPacketizer
 from dttui.transport.remote_commands import bootstrap_input
-from dttui.transport.ssh import SshTransport
-from dttui.transport.threads import TRAFFIC_AT_ONCE
+from dttui.transport.ssh import link as link_module
+from dttui.transport.ssh import packets, threads
+from dttui.transport.ssh.connection import SshConnection
+from dttui.transport.ssh.packets import BoundedPacketizer
+from dttui.transport.ssh.transport import SshTransport
 from tests.integration.ssh_fixtures import ECHO, NOBODY, TIMEOUT_S
 from tests.integration.sshd import Sshd, running_sshd
 from tests.waiting import until
@@ -216,12 +215,19 @@ async def test_a_frozen_server_that_takes_nothing_does_not_hold_up_the_event_loo
         assert isinstance(outcome, HostUnreachableError)
 
 
+@pytest.fixture
+def few_at_once(monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many connections may write at once, of a transport made afterwards."""
+    monkeypatch.setattr(threads, "TRAFFIC_AT_ONCE", 4)
+    return 4
+
+
 async def test_more_frozen_servers_than_may_write_at_once_hold_up_no_other_host(
-    sshd: Sshd, transport: SshTransport
+    few_at_once: int, sshd: Sshd, transport: SshTransport
 ) -> None:
     direct = await transport.connect(sshd.environment("direct"), NOBODY, TIMEOUT_S)
     alive = set(sshd.sessions())
-    count = TRAFFIC_AT_ONCE + 8
+    count = 2 * few_at_once
     frozen = await asyncio.gather(
         *(transport.connect(sshd.environment(f"frozen-{number}"), NOBODY, TIMEOUT_S) for number in range(count))
     )

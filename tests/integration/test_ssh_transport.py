@@ -18,8 +18,8 @@ from dttui import locations
 from dttui.errors import HostKeyError, HostUnreachableError
 from dttui.transport.base import PromptKind, RemoteCommand
 from dttui.transport.remote_commands import COMMANDS, bootstrap_input
-from dttui.transport.ssh import SshTransport
-from dttui.transport.stream import ChannelStream
+from dttui.transport.ssh.stream import ChannelStream
+from dttui.transport.ssh.transport import SshTransport
 from tests.integration.ssh_fixtures import ECHO, NOBODY, TIMEOUT_S, Person, configure, echoed, read_all
 from tests.integration.sshd import Sshd, fingerprint, make_key, running_sshd
 from tests.waiting import until

@@ -52,6 +52,7 @@ class Host:
         self._pidfd: int | None = None
         self._cut = False
         self._limited = False
+        self._has_slow_link = False
         self._dropped_ports: set[int] = set()
 
     @property
@@ -164,8 +165,16 @@ class Host:
         self._network.limit(self._blueprint.cable, self.pid, rate)
         self._limited = True
 
+    def limit_to(self, other: Host, rate: str) -> None:
+        """Limit what it sends to one other host to a rate such as `10mbit`; see `Network.limit_to`."""
+        self._network.limit_to(self.pid, other.address, rate)
+        self._has_slow_link = True
+
     def unlimit(self) -> None:
-        """Undo `limit`."""
+        """Undo `limit` and `limit_to`."""
+        if self._has_slow_link:
+            self._network.unlimit_to(self.pid)
+            self._has_slow_link = False
         if self._limited:
             self._network.unlimit(self._blueprint.cable, self.pid)
             self._limited = False
@@ -181,7 +190,7 @@ class Host:
     def booted(self, pid: int) -> None:
         """Take note of the pid of a new boot's PID 1."""
         self._pid, self._pidfd = pid, os.pidfd_open(pid)
-        self._cut = self._limited = False
+        self._cut = self._limited = self._has_slow_link = False
         self._dropped_ports.clear()
 
     def close(self) -> None:

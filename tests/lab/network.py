@@ -14,6 +14,8 @@ from tests.lab.blueprint import Cable
 from tests.lab.commands import LabError, call, in_network_of, ip_batch, ip_if_there
 from tests.lab.leftovers import INTERFACE_PREFIX, label
 
+LEAST_PACKET = 1000
+"""Bytes that the smallest packet counts as, on a link between two hosts that is limited."""
 _FIRST_HOST = 11
 _BITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
@@ -113,6 +115,42 @@ class Network:
         """Let a limited host's traffic flow freely again."""
         for pid, device in ((self._rack_pid, cable.port), (host_pid, "eth0")):
             call([*in_network_of(pid), "tc", "qdisc", "delete", "dev", device, "root"])
+
+    def limit_to(self, host_pid: int, address: str, rate: str) -> None:
+        """Limit what a host sends to one address to a rate such as `10mbit`; the rest of its traffic stays free.
+
+        Each packet counts as `LEAST_PACKET` bytes at least, so that small messages take a known time: a rate alone lets
+        them through as fast as the machine happens to be.
+        """
+        shape = [
+            ["qdisc", "replace", "dev", "eth0", "root", "handle", "1:", "htb", "default", "1"],
+            [
+                "class",
+                "add",
+                "dev",
+                "eth0",
+                "parent",
+                "1:",
+                "classid",
+                "1:1",
+                "htb",
+                "rate",
+                "40gbit",
+                "quantum",
+                "60000",
+            ],
+            ["class", "add", "dev", "eth0", "parent", "1:", "classid", "1:2", "htb", "rate", rate],
+            ["filter", "add", "dev", "eth0", "parent", "1:", "protocol", "ip", "prio", "1", "u32"],
+        ]
+        shape[1] += ["quantum", "60000"]
+        shape[2] += ["burst", "1600", "cburst", "1600", "mpu", str(LEAST_PACKET)]
+        shape[3] += ["match", "ip", "dst", f"{address}/32", "flowid", "1:2"]
+        for command in shape:
+            call([*in_network_of(host_pid), "tc", *command])
+
+    def unlimit_to(self, host_pid: int) -> None:
+        """Let what a host sends flow freely again."""
+        call([*in_network_of(host_pid), "tc", "qdisc", "delete", "dev", "eth0", "root"])
 
     def filter_port(self, host_pid: int, port: int, *, dropped: bool) -> None:
         """Drop what reaches or leaves a TCP port of a host, or let it pass again; the host's own loopback is spared."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_ports
 from tests.waiting import wait_until
 
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinfo", "setpriv", "unshare")
@@ -111,7 +112,7 @@ def slurm() -> Iterator[Slurm]:
 def _started(root: Path, stack: contextlib.ExitStack) -> Slurm:
     root.chmod(0o755)
     host = socket.gethostname().partition(".")[0]
-    (root / "slurm.conf").write_text(_CONFIGURATION.format(root=root, host=host, ports=_free_ports(3)))
+    (root / "slurm.conf").write_text(_CONFIGURATION.format(root=root, host=host, ports=free_ports(3)))
     (root / "gres.conf").write_text(_GPUS)
     (root / "hosts").write_text(f"127.0.0.1 localhost n1 n2 {host}\n")
     (root / "state").mkdir()
@@ -170,11 +171,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _index in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]

@@ -12,6 +12,7 @@ from dttui.inventory.models import Inventory
 from dttui.jobs import JobDirectory
 from dttui.planning.models import Plan
 from dttui.planning.submission import Submission
+from dttui.spec.models import Model
 from dttui.tui.app import DttuiApp
 from dttui.tui.screens.compose import ComposeScreen
 from dttui.tui.screens.frameworks import FrameworkDialog
@@ -20,6 +21,9 @@ from tests.tui.job_files import running
 from tests.tui.looking import settle, until
 
 SIZE = (120, 40)
+SEVEN = Model(parameters=7e9, precision="bf16")
+PAIR = ("a100-17", "a100-18")
+"""Sixteen A100 in one zone."""
 
 
 @dataclass

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from typing import cast
 
 from dtagent.protocol.facts import GpuFacts, HostFacts, PythonFacts
-from dtagent.protocol.telemetry import GpuSample, HostSample
+from dtagent.protocol.telemetry import GpuHold, GpuSample, HostSample
 
 from dttui.fleet.live import EnvironmentStatus
 from dttui.fleet.states import EnvironmentState
@@ -123,7 +124,7 @@ def facts(environment: Environment, now: float, days_up: float) -> HostFacts:
     )
 
 
-def sample(environment: Environment, load: int, seq: int = 1) -> HostSample:
+def sample(environment: Environment, load: int, seq: int = 1, holds: list[GpuHold] | None = None) -> HostSample:
     """One reading of such a host."""
     gpu = environment.resources.gpu
     count = 0 if gpu is None or gpu.simulated else gpu.count
@@ -136,6 +137,7 @@ def sample(environment: Environment, load: int, seq: int = 1) -> HostSample:
         memory_total_mib=122_000,
         disk_free_mib=800_000,
         gpus=[GpuSample(i, load, load * 800, 81920, 40 + load // 3, 80.0 + load * 3) for i in range(count)],
+        holds=holds,
     )
 
 
@@ -145,19 +147,22 @@ def status(environment: Environment, state: EnvironmentState, load: int = 0, **m
     reachable = state in (EnvironmentState.IDLE, EnvironmentState.BUSY, EnvironmentState.UNHEALTHY)
     days = 0.5 + (len(environment.name) * 7 % 11)
     known: dict[str, object] = {}
+    holds = cast("list[GpuHold] | None", more.pop("holds", None))
     if reachable:
-        known = {"facts": facts(environment, now, days), "sample": sample(environment, load)}
+        known = {"facts": facts(environment, now, days), "sample": sample(environment, load, holds=holds)}
     return EnvironmentStatus(environment, state, **{"since": now - 190, **known, **more})  # type: ignore[arg-type]  # named fields
 
 
 def set_states(app: DttuiApp) -> None:
     """Let the fleet be in many states at once."""
     idle, busy = EnvironmentState.IDLE, EnvironmentState.BUSY
+    now = time.time()
+    hold = GpuHold("li", "bert-large-7", [0, 1], since=now - 3 * 3600, until=now + 5 * 3600)
     states: list[tuple[EnvironmentState, int, dict[str, object]]] = [
         (idle, 3, {}),
         (idle, 0, {}),
         (idle, 1, {}),
-        (busy, 97, {"reason": "li"}),
+        (busy, 97, {"holds": [hold]}),
         (
             EnvironmentState.UNREACHABLE,
             0,

@@ -142,6 +142,18 @@ class JobWriter:
         """Something was found on the way to the launch."""
         self._log.add(EventKind.FINDING, message, attempt=0, data={"code": code, "severity": severity, **data})
 
+    def hang(self, severity: str, message: str) -> None:
+        """Nothing comes of any rank, or does again."""
+        self._log.add(EventKind.HANG, message, attempt=0, data={"severity": severity})
+
+    def health(self, severity: str, node: str, what: str = "", **data: object) -> None:
+        """The job's own command has it that a host is unhealthy, or healthy again."""
+        message = msg("{host} is unhealthy: {what}", host=node, what=what)
+        if severity == "info":
+            message = msg("{host} is healthy again, after {seconds:.0f} s", host=node, seconds=40)
+        told = {"severity": severity, "what": what, "since": time.time() - 200, **data}
+        self._log.add(EventKind.HEALTH, message, attempt=0, node=node, data=told)
+
     def outcome(self, state: JobState, message: str, exit_code: int) -> None:
         """The job is over."""
         self.state(state, message)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from textual.app import App
 from textual.pilot import Pilot
 from textual.screen import ModalScreen
 from textual.widgets import Select, Static
@@ -18,6 +19,7 @@ from dttui.tui.screens.run import RunScreen
 from dttui.tui.widgets.node_grid import NodeGrid
 
 Value = TypeVar("Value")
+LOOKS = 100
 
 BUSY_GROUPS = ("look-ahead", "estimate", "launch", "jobs", "why")
 """Workers that end by themselves."""
@@ -26,10 +28,15 @@ ASKING_GROUPS = ("costs", "run", "remove", LEAVE_DIALOG)
 
 
 async def until(pilot: Pilot[None], condition: Callable[[], Value], what: str, timeout_s: float = 10.0) -> Value:
-    """Return what `condition` gives once that is true; `AssertionError` that names `what` after `timeout_s` seconds."""
-    deadline = time.monotonic() + timeout_s
+    """Return what `condition` gives once that is true; `AssertionError` that names `what` after `timeout_s` seconds.
+
+    A machine that stood still meanwhile has left the app no time: it is looked at least `LOOKS` times.
+    """
+    deadline, looks = time.monotonic() + timeout_s, 0
     while not (value := condition()):
-        assert time.monotonic() < deadline, f"after {timeout_s:g} s still not so: {what}"
+        looks += 1
+        late = looks > LOOKS and time.monotonic() > deadline
+        assert not late, f"after {timeout_s:g} s still not so: {what}\n{screen_text(pilot.app)}"
         await pilot.pause(0.02)
     return value
 
@@ -70,7 +77,7 @@ def told(app: DttuiApp, selector: str) -> str:
     return " ".join(text_of(app, selector).split())
 
 
-def screen_text(app: DttuiApp) -> str:
+def screen_text(app: App[None]) -> str:
     """All that is on the screen."""
     return "\n".join(strip.text for strip in app.screen._compositor.render_strips())  # noqa: SLF001
 

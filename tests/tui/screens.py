@@ -19,9 +19,12 @@ from dttui.spec.models import Model
 from dttui.transport.base import Prompt, PromptKind
 from dttui.tui.app import DttuiApp
 from dttui.tui.environment_pane import EnvironmentPane
-from dttui.tui.screens.dialogs import HostPicker
+from dttui.tui.screens.bench import BenchScreen
+from dttui.tui.screens.checks import ChecksScreen
+from dttui.tui.screens.dialogs import ChoiceDialog, HostPicker
 from dttui.tui.screens.prompt import PromptDialog
 from tests.tui import job_files
+from tests.tui.bench_files import bench_under_way, kept_bench
 from tests.tui.catalogue import compile_catalogues
 from tests.tui.fake_checks import trouble
 from tests.tui.fake_fleet import job, make_app, make_inventory, set_states
@@ -94,6 +97,43 @@ async def import_hosts(app: DttuiApp, pilot: Pilot[None]) -> None:
     await pilot.press("space")
 
 
+async def show_links(app: DttuiApp, pilot: Pilot[None]) -> None:
+    """Go to what measures links."""
+    await pilot.press("c")
+    await until(pilot, lambda: isinstance(app.screen, ChecksScreen), "the board is on screen")
+    await pilot.press("b")
+
+
+def kept_links(inventory: Inventory) -> Steps:
+    """Show what was measured between the chosen hosts."""
+
+    async def steps(app: DttuiApp, pilot: Pilot[None]) -> None:
+        kept_bench(inventory, CHOSEN)
+        await show_links(app, pilot)
+        await until(pilot, lambda: bool(app.screen.query("#bench-series")), "the links are on screen")
+        await pilot.pause(1.0)
+
+    return steps
+
+
+async def ask_to_measure(app: DttuiApp, pilot: Pilot[None]) -> None:
+    """Be asked whether to measure."""
+    await show_links(app, pilot)
+    await until(pilot, lambda: isinstance(app.screen, ChoiceDialog), "it is asked first")
+
+
+async def measure(app: DttuiApp, pilot: Pilot[None]) -> None:
+    """Measure, after the question."""
+    await show_links(app, pilot)
+    await until(pilot, lambda: isinstance(app.screen, ChoiceDialog | BenchScreen), "the links are on screen")
+    if isinstance(app.screen, BenchScreen):  # Where another picture's are kept.
+        await pilot.press("m")
+    await until(pilot, lambda: isinstance(app.screen, ChoiceDialog), "it is asked first")
+    await pilot.press("right", "enter")
+    await until(pilot, lambda: bool(app.screen.query("#bench-series")), "the links are on screen")
+    await pilot.pause(1.5)
+
+
 def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
     """Every picture by name: options of the app, and what to do before the picture is taken."""
     draft = job(*CHOSEN)
@@ -105,6 +145,8 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
     run, silent = (writer.directory for writer in live)
     live.append(job_files.checked(draft, inventory))
     checking = live[-1].directory
+    live.append(bench_under_way(draft, inventory))
+    measuring = live[-1].directory
     demo = inventory.model_copy(
         update={
             "environments": tuple(
@@ -158,6 +200,12 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
         "empty": ({"inventory": Inventory()}, nothing),
         "preview": ({"draft": draft}, press("p")),
         "checks": ({"draft": draft, "check": trouble}, press("c")),
+        "bench-question": ({"draft": draft, "check": trouble}, ask_to_measure),
+        "bench-under-way": (
+            {"draft": draft, "check": trouble, "launch": lambda _submission, _plan: measuring},
+            measure,
+        ),
+        "bench": ({"draft": draft, "check": trouble}, kept_links(inventory)),
         "help": ({"draft": draft}, press("question_mark")),
         "jobs": ({}, press("j")),
         "run": ({"attach": run}, nothing),

@@ -179,7 +179,7 @@ async def test_without_colour_every_state_is_still_told(monkeypatch: pytest.Monk
         set_states(app)
         await follow(app, pilot)
         assert app.no_color
-        for words in ("☑", "☐", "● idle", "◐ busy (li)", "○ unreachable", "◇ no agent", " master "):
+        for words in ("☑", "☐", "● idle", "◐ busy (li, 3h)", "○ unreachable", "◇ no agent", " master "):
             assert words in screen_text(app)
 
 

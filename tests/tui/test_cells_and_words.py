@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 from dtagent.protocol.events import JobState, NodeStanding
+from dtagent.protocol.metric_fields import scaled
 from rich.cells import cell_len
 
 from dttui.fleet.states import EnvironmentState
 from dttui.planning.models import Severity
-from dttui.tui import words
+from dttui.tui import symbols
 from dttui.tui.rows import environment_state
 from dttui.tui.theme import Variables, load_themes
 from dttui.tui.widgets.cells import bar, fit
@@ -43,10 +44,10 @@ def test_bars_tell_full_from_empty_by_shape() -> None:
 
 def test_every_state_has_a_symbol_a_word_and_a_colour_of_the_theme() -> None:
     known = set(Variables.model_fields)
-    shown = [words.job_state(state) for state in JobState]
+    shown = [symbols.job_state(state) for state in JobState]
     shown += [environment_state(state) for state in EnvironmentState]
-    shown += [words.severity(severity) for severity in Severity]
-    shown += [words.node_state(state) for state in (*NodeStanding, NodeStanding("no such state"))]
+    shown += [symbols.severity(severity) for severity in Severity]
+    shown += [symbols.node_state(state) for state in (*NodeStanding, NodeStanding("no such state"))]
     for word in shown:
         assert cell_len(word.symbol) == 1
         assert word.word
@@ -57,22 +58,22 @@ def test_every_state_has_a_symbol_a_word_and_a_colour_of_the_theme() -> None:
     ("seconds", "text"), [(0, "0s"), (59.9, "59s"), (61, "1m 1s"), (43_260, "12h 1m"), (442_800, "5d 3h"), (-5, "0s")]
 )
 def test_spans_are_said_in_two_units(seconds: float, text: str) -> None:
-    assert words.duration(seconds) == text
+    assert symbols.duration(seconds) == text
 
 
 def test_sizes_and_rates_are_short() -> None:
-    assert words.gigabytes(80 * 10**9) == "80 GB"
-    assert words.gigabytes(81_920 * 2**20) == "86 GB"
-    assert words.gigabytes(1_500_000_000) == "1.5 GB"
-    assert words.mebibytes(812) == "851M"
-    assert words.mebibytes(5_000) == "5.2G"
-    assert words.mebibytes(71_000) == "74G"
-    assert words.rate(81_234) == "81.2k"
-    assert words.rate(812.4) == "812"
-    assert words.rate(3.14159) == "3.14"
-    assert words.number(2.11349) == "2.113"
-    assert words.number(float("nan")) == "nan"
-    assert words.clock(761) == "00:12:41"
+    assert symbols.gigabytes(80 * 10**9) == "80 GB"
+    assert symbols.gigabytes(81_920 * 2**20) == "86 GB"
+    assert symbols.gigabytes(1_500_000_000) == "1.5 GB"
+    assert symbols.mebibytes(812) == "851M"
+    assert symbols.mebibytes(5_000) == "5.2G"
+    assert symbols.mebibytes(71_000) == "74G"
+    assert scaled(81_234) == "81.2k"
+    assert scaled(812.4) == "812"
+    assert scaled(3.14159) == "3.14"
+    assert symbols.number(2.11349) == "2.113"
+    assert symbols.number(float("nan")) == "nan"
+    assert symbols.clock(761) == "00:12:41"
 
 
 def test_there_is_a_dark_and_a_light_theme() -> None:

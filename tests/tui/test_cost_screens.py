@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 
 import pytest
 from textual.command import CommandList, CommandPalette
-from textual.widgets import Input, OptionList, Select
+from textual.widgets import Input, Select
 
-from dttui.compose import estimates
-from dttui.compose.estimates import DraftCost
+from dttui.compose import DraftCost, estimates, model_of
 from dttui.fleet.states import EnvironmentState
 from dttui.inventory.models import Inventory
 from dttui.planning import costing
@@ -20,23 +18,16 @@ from dttui.planning.cost.estimate import Estimate, estimate
 from dttui.planning.cost.hardware import Hardware
 from dttui.planning.cost.layout import Layout
 from dttui.planning.cost.shape import ModelShape
-from dttui.spec import dump_job, load_job
-from dttui.spec.models import DataParallel, Model, ModelParallel, PipelineParallel, Strategy
-from dttui.tui import draft_watch
+from dttui.spec.models import Model
 from dttui.tui.screens.compose import ComposeScreen
 from dttui.tui.screens.estimate import EstimateScreen, EstimateSection
 from dttui.tui.screens.model import ModelDialog
 from dttui.tui.screens.preview import PreviewScreen
-from dttui.tui.screens.recommend import RecommendDialog
 from dttui.tui.widgets.finding_list import FindingList
-from tests.tui.composing import SIZE, screen_of, tick
+from tests.tui.composing import PAIR, SEVEN, SIZE, screen_of, tick
 from tests.tui.fake_fleet import environment, job, make_app, make_inventory, set_states, status
 from tests.tui.looking import follow, screen_text, settle, text_of, toasts, told, until
 from tests.tui.screens import CHOSEN, SIZES
-
-SEVEN = Model(parameters=7e9, precision="bf16")
-PAIR = ("a100-17", "a100-18")
-"""Sixteen A100 in one zone."""
 
 
 async def test_the_summary_follows_each_tick_with_memory_time_speed_up_and_degrees() -> None:
@@ -112,9 +103,10 @@ async def test_a_number_that_is_not_of_what_is_ticked_now_is_never_shown(monkeyp
     def slow(state: ComposeState, *rest: object) -> DraftCost:
         asked.append(state.selected)
         assert gate.wait(20)
-        return estimates.cost_of_draft(state, *rest)  # type: ignore[arg-type]  # passed on as they came
+        return at_once(state, *rest)  # type: ignore[arg-type]  # passed on as they came
 
-    monkeypatch.setattr(draft_watch, "cost_of_draft", slow)
+    at_once = estimates.cost_of_draft
+    monkeypatch.setattr(estimates, "cost_of_draft", slow)
     app = make_app(draft=job("a100-17", model=Model(parameters=1.3e9)))
     async with app.run_test(size=SIZE) as pilot:
         await settle(app, pilot)
@@ -168,7 +160,7 @@ async def test_a_model_can_be_given_without_a_job_file() -> None:
         assert text_of(app, "#model-text") == "7B · 36 layers · fp16"
         assert "step time" in told(app, "#summary")
         screen = screen_of(app)
-        assert estimates.model_of(screen.state) == Model(parameters=7e9, layers=36, precision="fp16")
+        assert model_of(screen.state) == Model(parameters=7e9, layers=36, precision="fp16")
         assert screen.has_edits
 
 
@@ -191,90 +183,7 @@ async def test_a_model_is_given_in_other_words_and_taken_away_again() -> None:
             field.value = ""
         await pilot.click("#ok")
         await settle(app, pilot)
-        assert estimates.model_of(screen_of(app).state) == Model(name="mine")
-
-
-async def test_recommending_asks_for_the_model_first_and_escape_changes_nothing() -> None:
-    app = make_app(draft=job(*PAIR))
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(app, pilot)
-        await pilot.press("d")
-        await until(pilot, lambda: isinstance(app.screen, ModelDialog), "the model is asked for")
-        await pilot.press("escape")
-        await settle(app, pilot)
-        composing = screen_of(app)
-        assert not composing.has_edits
-        await pilot.press("d")
-        await until(pilot, lambda: isinstance(app.screen, ModelDialog), "the model is asked for")
-        await pilot.press(*"7B", "enter")
-        await until(pilot, lambda: isinstance(app.screen, RecommendDialog), "degrees are offered")
-        asked = text_of(app, "#layouts-for")
-        assert "16 × A100-80GB · global batch 496 (taken by default)" in asked
-        assert "only the size is given" in asked
-        assert "from 1 to 10 B parameters" in asked
-        before = composing.state
-        await pilot.press("down", "escape")
-        await settle(app, pilot)
-        assert screen_of(app).state == before
-
-
-async def test_chosen_degrees_are_in_the_job_the_estimate_and_the_saved_file(tmp_path: Path) -> None:
-    path = tmp_path / "job.yaml"
-    draft = job(*PAIR, model=Model(parameters=7e9, precision="bf16"))
-    path.write_text("# mine\n" + dump_job(draft).replace("  model:", "  # the model\n  model:"))
-    app = make_app(draft=draft, base=tmp_path, file=path)
-    async with app.run_test(size=SIZE, notifications=True) as pilot:
-        await settle(app, pilot)
-        await pilot.click("#recommend")
-        offer = await until(
-            pilot, lambda: isinstance(app.screen, RecommendDialog) and app.screen, "degrees are offered"
-        )
-        assert isinstance(offer, RecommendDialog)
-        await pilot.press("down", "down")
-        await until(
-            pilot, lambda: "slower than the fastest" in text_of(app, "#layout-reasons"), "it says what is against"
-        )
-        wanted = offer.offer.advice.candidates[2]
-        await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, ComposeScreen), "the dialog is closed")
-        await settle(app, pilot)
-        cost = screen_of(app).draft.cost
-        assert cost is not None
-        assert cost.estimate is not None
-        assert cost.estimate.step_time_s == wanted.estimate.step_time_s
-        assert cost.estimate.memory_per_gpu_gb == wanted.estimate.memory_per_gpu_gb
-        degrees = (
-            f"DP {wanted.data_parallel_size} · TP {wanted.tensor_parallel_size} · PP {wanted.pipeline_parallel_size}"
-        )
-        assert f"degrees {degrees}" in told(app, "#summary")
-        await pilot.press("ctrl+s")
-        await settle(app, pilot)
-        await pilot.press("enter")
-        await settle(app, pilot)
-        assert isinstance(app.screen, ComposeScreen)  # The comments are kept: nothing to ask.
-        await app.workers.wait_for_complete()
-        await settle(app, pilot)
-    assert path.read_text().startswith("# mine\n")
-    assert "  # the model\n" in path.read_text()
-    strategy = load_job(path).strategy
-    assert strategy.tensor_parallel_size == wanted.tensor_parallel_size
-    assert strategy.data_parallel is not None
-    assert strategy.data_parallel.batch_size == wanted.global_batch
-    assert strategy.recomputation == wanted.recompute
-
-
-async def test_a_layout_that_the_framework_cannot_train_takes_one_that_can() -> None:
-    app = make_app(draft=job(*PAIR, model=SEVEN))
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(app, pilot)
-        await pilot.press("d")
-        await until(pilot, lambda: isinstance(app.screen, RecommendDialog), "degrees are offered")
-        await settle(app, pilot)
-        layouts = app.screen.query_one(OptionList)
-        rows = [str(layouts.get_option_at_index(index).prompt) for index in range(layouts.option_count)]
-        splitting = next(index for index, row in enumerate(rows) if "→ takes Megatron-LM instead" in row)
-        await pilot.press(*["down"] * splitting, "enter")
-        await until(pilot, lambda: screen_of(app).state.framework == "megatron-lm", "the framework has changed")
+        assert model_of(screen_of(app).state) == Model(name="mine")
 
 
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
@@ -286,51 +195,6 @@ async def test_what_does_not_fit_is_not_called_ready_to_launch(size: tuple[int, 
         await settle(app, pilot)
         assert "ready to launch" not in screen_text(app)
         assert "⚠ does not fit by the estimate; can be launched" in screen_text(app)
-
-
-@pytest.mark.parametrize("parameters", [1.3e9, 7e9, 22e9])
-def test_every_layout_that_is_offered_costs_in_the_job_what_was_promised(parameters: float) -> None:
-    inventory = make_inventory()
-    strategy = Strategy(
-        type="hybrid",
-        model_parallel=ModelParallel(pipeline_stages=2),
-        pipeline_parallel=PipelineParallel(pipeline_stages=2, schedule="GPipe"),
-        data_parallel=DataParallel(batch_size=256, num_workers=4),
-    )
-    draft = job(*PAIR, model=Model(parameters=parameters), strategy=strategy)
-    state = ComposeState.from_job(draft, inventory)
-    offer = estimates.advise(state, inventory, {})
-    assert offer.global_batch == 256
-    assert offer.batch_is_given
-    for wanted in offer.advice.candidates:
-        changed = estimates.with_layout(state, wanted)
-        cost = estimates.cost_of_draft(changed, inventory, {})
-        assert cost.estimate is not None
-        assert cost.estimate.step_time_s == wanted.estimate.step_time_s
-        assert cost.estimate.memory_per_gpu_gb == wanted.estimate.memory_per_gpu_gb
-        kept = changed.to_job().strategy.data_parallel
-        assert kept is not None
-        assert kept.num_workers == 4
-        assert ComposeState.from_job(changed.to_job(), inventory).to_job() == changed.to_job()
-
-
-@pytest.mark.parametrize(
-    ("node", "model", "words"),
-    [
-        ("a100-17", Model(parameters=1e12), "no degrees would work: the model needs at least"),
-        ("vision-lab", SEVEN, "simulated GPUs compute on the CPU"),
-    ],
-)
-async def test_what_cannot_be_recommended_is_said_with_what_would_help(node: str, model: Model, words: str) -> None:
-    app = make_app(draft=job(node, model=model))
-    async with app.run_test(size=SIZE, notifications=True) as pilot:
-        await settle(app, pilot)
-        await pilot.press("d")
-        await settle(app, pilot)
-        assert isinstance(app.screen, ComposeScreen)
-        assert words in toasts(app)[-1]
-        assert "→ Tick" in toasts(app)[-1]
-        assert not screen_of(app).has_edits
 
 
 async def test_with_nothing_ticked_recommending_and_estimating_say_so() -> None:
@@ -431,23 +295,6 @@ async def test_findings_that_fit_take_no_focus() -> None:
         assert not findings.focusable
 
 
-@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES.keys())
-async def test_the_offer_fits_every_size_with_its_buttons(size: tuple[int, int]) -> None:
-    app = make_app(draft=job(*PAIR, model=SEVEN))
-    async with app.run_test(size=size) as pilot:
-        await settle(app, pilot)
-        await pilot.press("d")
-        await until(pilot, lambda: isinstance(app.screen, RecommendDialog), "degrees are offered")
-        await settle(app, pilot)
-        shown = screen_text(app)
-        for word in ("ZeRO", "SP", "GB/GPU", "Use it", "Cancel", "layouts compared"):
-            assert word in shown
-        layouts = app.screen.query_one(OptionList)
-        assert all(
-            len(line) <= layouts.content_size.width for line in str(layouts.get_option_at_index(0).prompt).split("\n")
-        )
-
-
 async def test_a_tick_among_thousands_is_shown_without_waiting_for_its_estimate() -> None:
     many = Inventory(environments=tuple(environment(f"node-{number:04d}", 8, "z") for number in range(5000)))
     draft = job(*(f"node-{number:04d}" for number in range(63)), model=SEVEN)
@@ -475,10 +322,10 @@ async def test_each_change_of_the_draft_is_estimated_once(monkeypatch: pytest.Mo
         await tick(pilot, 5)
         await settle(app, pilot)
         assert asked == [8, 16]
-        outlook, cost = screen_of(app).draft.outlook, screen_of(app).draft.cost
-        assert outlook.plan is not None
+        preview, cost = screen_of(app).draft.preview, screen_of(app).draft.cost
+        assert preview.plan is not None
         assert cost is not None
-        assert outlook.plan.estimate is cost.estimate, "summary and plan show the same one"
+        assert preview.plan.estimate is cost.estimate, "summary and plan show the same one"
         await pilot.press("e")
         await until(pilot, lambda: isinstance(app.screen, EstimateScreen), "the estimate is shown")
         await pilot.press("escape")

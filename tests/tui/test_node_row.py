@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
+from dttui.tui.symbols import StateWord
 from dttui.tui.widgets.cells import Piece
 from dttui.tui.widgets.node_row import NARROW, Grid, NodeRow, SlotCell, heading, height_of, lines_of
-from dttui.tui.words import StateWord
 
 SLOTS = tuple(SlotCell(rank, 0.5, ("50%", "71G", "60°C", "390W"), "") for rank in range(8))
 ROW = NodeRow(

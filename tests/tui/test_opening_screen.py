@@ -15,8 +15,8 @@ from dttui.inventory import Inventory, load_inventory
 from tests.tui.fake_fleet import facts, make_app, make_inventory
 from tests.unit.cli.test_light_verbs import PLANNER, SSH, among
 
-GPU_TYPES = {"dttui.planning.cost", "dttui.planning.cost.hardware"}
-"""The table that a GPU's name is looked up in."""
+LIGHT = {"dttui.planning.cost", "dttui.planning.cost.hardware", "dttui.transport.ssh.agent_socket"}
+"""The table that a GPU's name is looked up in, and whether an ssh-agent goes with the login session."""
 LOOK = """
 import asyncio, sys
 from pathlib import Path
@@ -80,7 +80,7 @@ def test_hosts_are_on_the_screen_before_planner_frameworks_and_ssh_are_imported(
     assert "connecting" in far
     assert f"{len(gpus.gpus)}×A100" in far
     assert "×" not in near
-    assert among(set(modules.split()), (*PLANNER, *SSH)) <= GPU_TYPES
+    assert among(set(modules.split()), (*PLANNER, *SSH)) <= LIGHT
 
 
 async def test_what_hosts_said_is_kept_for_the_next_start(inventory: Inventory) -> None:

@@ -143,3 +143,41 @@ async def test_why_names_the_errors_of_a_refused_launch_and_not_its_warnings() -
         assert "✗ lab2 has no torch" in why
         assert "lab1" not in why
         assert "⚠ lab1 is in use: CPU 98%" in text_of(app, "#run-events")
+
+
+async def test_a_hang_is_told_on_top_and_under_why_for_as_long_as_it_lasts() -> None:
+    inventory = make_inventory()
+    writer = job_files.running(job(*CHOSEN), inventory)
+    writer.watch()
+    app = make_app(inventory, attach=writer.directory)
+    said = "no step and no line of any rank for 312 s: rank 9 on nlp-research-lab is at data.py:31"
+    async with app.run_test(size=SIZE) as pilot:
+        await look(app, pilot)
+        writer.hang("warning", said)
+        await look(app, pilot)
+        assert text_of(app, "#run-status") == f"⚠ {said}"
+        await until(pilot, lambda: said in text_of(app, "#run-why"), "why")
+        writer.hang("info", "after 40 s the ranks go on")
+        await look(app, pilot)
+        assert said not in text_of(app, "#run-status")
+        await until(pilot, lambda: said not in text_of(app, "#run-why"), "why")
+
+
+async def test_an_unhealthy_host_is_told_on_top_below_its_name_and_under_why_for_as_long_as_it_lasts() -> None:
+    inventory = make_inventory()
+    writer = job_files.running(job(*CHOSEN), inventory)
+    writer.watch()
+    app = make_app(inventory, attach=writer.directory)
+    what = "check exited with 3: no batch"
+    async with app.run_test(size=SIZE) as pilot:
+        await look(app, pilot)
+        writer.health("warning", "llm-training-env", what)
+        await look(app, pilot)
+        assert text_of(app, "#run-status") == f"⚠ llm-training-env is unhealthy: {what}"
+        assert f": {what}" in grid(app)
+        assert "✗ unhealthy for 3m 2" in grid(app)
+        await until(pilot, lambda: what in text_of(app, "#run-why"), "why")
+        writer.health("info", "llm-training-env")
+        await look(app, pilot)
+        assert what not in text_of(app, "#run-status") + grid(app)
+        await until(pilot, lambda: what not in text_of(app, "#run-why"), "why")

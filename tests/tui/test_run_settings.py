@@ -7,14 +7,13 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Select
 
-from dttui.frameworks import frameworks
+from dttui.frameworks import frameworks, registry
 from dttui.frameworks.command import Command
 from dttui.frameworks.unavailable import Unavailable
 from dttui.i18n import set_language
 from dttui.planning.compose_state import ComposeState
 from dttui.spec.models import Container, Job, Run
 from dttui.tui.app import DttuiApp
-from dttui.tui.screens import frameworks as frameworks_screen
 from dttui.tui.screens.frameworks import FrameworkDialog
 from dttui.tui.screens.section import SectionDialog
 from dttui.tui.widgets.prose import Prose
@@ -234,7 +233,7 @@ async def test_a_framework_that_cannot_be_used_says_why_and_is_not_taken(monkeyp
     theirs = Command()
     monkeypatch.setattr(theirs, "available", False, raising=False)
     listed = (*frameworks(), theirs, Unavailable("mine", "Mine", "mine cannot be loaded: no torch", "Mend it."))
-    monkeypatch.setattr(frameworks_screen, "frameworks", lambda: listed)
+    monkeypatch.setattr(registry, "frameworks", lambda: listed)
     app = make_app(draft=job(*CHOSEN))
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(app, pilot)

@@ -94,7 +94,7 @@ async def test_the_question_follows_a_job_that_somebody_else_stops() -> None:
             writer.nodes("stopped")
             writer.outcome(JobState.CANCELLED, "stopped on request", 103)
             await until(pilot, lambda: isinstance(app.screen, RunScreen), "the question is gone")
-            assert toasts(app)[-1] == "The job is over already."
+            await until(pilot, lambda: toasts(app)[-1:] == ["The job is over already."], "it is said")
         assert not any(message["method"] == "stop" for message in said)
 
 

@@ -48,7 +48,7 @@ def locked(files: AttemptFiles) -> Iterator[int]:
 
 
 def spawn(
-    directory: Path, secrets: dict[str, str], lock: int, warm: int | None = None, *, gpu_locks: Sequence[int] = ()
+    directory: Path, secrets: dict[str, str], lock: int, forkserver: int | None = None, *, gpu_locks: Sequence[int] = ()
 ) -> None:
     """Start a supervisor that no longer belongs to this process: own session, no terminal, own standard streams.
 
@@ -60,10 +60,10 @@ def spawn(
         directory: of the attempt.
         secrets: environment variables of its processes.
         lock: what `locked` gave; the supervisor inherits it.
-        warm: a socket that it inherits too, to have its launcher forked.
+        forkserver: a socket that it inherits too, by which its launcher is forked.
         gpu_locks: what keeps other users from its GPUs; it and its processes inherit them.
     """
-    descriptors = [lock] if warm is None else [lock, warm]
+    descriptors = [lock] if forkserver is None else [lock, forkserver]
     if linger.can_outlive_logout():
         name = f"{SCOPE_PREFIX}{hashlib.sha256(str(directory).encode()).hexdigest()[:16]}.scope"
         # It fails before there is a supervisor, or not at all; where it does not come back that is not known.
@@ -111,12 +111,15 @@ def is_locked(path: Path) -> bool:
 def identity(files: AttemptFiles) -> ProcessId | None:
     """Return who the attempt's supervisor is or was in this boot of the host.
 
-    Who holds its lock lives, whatever the host says of its boot: no lock outlives one.
+    Who has its lock open lives, whatever the host says of its boot: no lock outlives one.
     """
     told = _report_of(files)
-    if told is None or (told["boot_id"] != processes.boot_id() and not is_locked(files.lock)):
+    if told is None:
         return None
-    return ProcessId(told["pid"], told["start_time"])
+    process = ProcessId(told["pid"], told["start_time"])
+    if told["boot_id"] != processes.boot_id() and not processes.has_open(process, files.lock):
+        return None
+    return process
 
 
 def bury(files: AttemptFiles, key: AttemptKey, node_rank: int) -> None:

@@ -16,13 +16,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from dtagent.attempts import adoption, failure_records, grouping, history, numbering, preparation, rendezvous
+from dtagent.attempts import (
+    adoption,
+    failure_records,
+    grouping,
+    health_record,
+    history,
+    numbering,
+    preparation,
+    rendezvous,
+)
 from dtagent.attempts.census import Census
 from dtagent.attempts.host_requirements import HostRequirements, look
 from dtagent.attempts.leases import Leases
 from dtagent.attempts.preparation import is_known, key_of, was_started
 from dtagent.attempts.retention import Retention
 from dtagent.attempts.shared_gpus import SharedGpus
+from dtagent.attempts.waiting_line import WaitingLine
 from dtagent.attempts.warming import WarmStarts
 from dtagent.attempts.work import Work
 from dtagent.errors import RpcError
@@ -39,6 +49,7 @@ from dtagent.protocol.preparation import (
     WorkReply,
     WorkRequest,
 )
+from dtagent.protocol.queueing import QueueReply, QueueRequest
 from dtagent.protocol.rpc import ErrorCode, to_wire
 from dtagent.supervision import journal, supervisor
 from dtagent.system import processes, untrusted_files
@@ -57,10 +68,11 @@ class Attempts:
         free_gpus: Callable[[], list[int]],
         warm_starts: WarmStarts | None = None,
         shared_gpus: SharedGpus | None = None,
+        line: WaitingLine | None = None,
     ) -> None:
         self._root = root
         self._warm_starts = warm_starts or WarmStarts()
-        self._leases = Leases(root, free_gpus, shared_gpus or SharedGpus())
+        self._leases = Leases(root, free_gpus, shared_gpus or SharedGpus(), line or WaitingLine())
         self._work = Work(root)
         self.census = Census(root)
         self.retention = Retention(root, self.census, self.status)
@@ -108,6 +120,11 @@ class Attempts:
             preparation.write(files, request, reply)
         self._leases.renew(request.key)
         return reply
+
+    def line_up(self, request: QueueRequest) -> QueueReply:
+        """Keep a job's place in the line for GPUs, or end it; see `Leases.line_up`."""
+        self._files(request.key)
+        return self._leases.line_up(request)
 
     def work(self, request: WorkRequest) -> WorkReply:
         """Fill the attempt's `work`, or tell what of its files has to be pushed first; see `Work.fill`."""
@@ -255,6 +272,7 @@ class Attempts:
             disturbances=failure_records.disturbances(files),
             numbering=numbering.read(files),
             groups=grouping.read(files),
+            health=health_record.read(files),
         )
 
     def rendezvous(self, request: RendezvousRequest) -> RendezvousReply:
@@ -344,7 +362,13 @@ def _inside(directory: Path, relative: str) -> Path:
 
 
 def _copy_payload(target: Path) -> None:
-    target.mkdir(mode=0o700, exist_ok=True)
-    for item in importlib.resources.files("dtagent.payload").iterdir():
-        if re.fullmatch(r"[a-z][a-z_]*\.py", item.name):
-            (target / item.name).write_bytes(item.read_bytes())
+    """Copy the scripts, and beside them the package that they offer to the job's own."""
+    scripts = importlib.resources.files("dtagent.payload")
+    for source, place, names in (
+        (scripts, target, r"[a-z][a-z_]*\.py"),
+        (scripts / "collectives", target / "collectives", r"[a-z_]+\.py"),
+    ):
+        place.mkdir(mode=0o700, exist_ok=True)
+        for item in source.iterdir():
+            if re.fullmatch(names, item.name):
+                (place / item.name).write_bytes(item.read_bytes())

@@ -34,6 +34,11 @@ class History:
     warnings: list[Said] = field(default_factory=list)
     cut_logs: list[str] = field(default_factory=list)
 
+    @property
+    def is_good_end(self) -> bool:
+        """Whether all of its processes have ended, and with 0."""
+        return self.state is NodeState.ENDED and bool(self.exits) and all(item.exit_code == 0 for item in self.exits)
+
 
 def read(files: AttemptFiles) -> History:
     """Tell what became of an attempt that was started; RUNNING where nothing says otherwise.

@@ -6,17 +6,17 @@ A disk or a name service that hangs costs whoever asked, and nobody else: it is 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from dtagent.attempts.warming import find_python
 from dtagent.errors import RpcError
 from dtagent.protocol import sentences
 from dtagent.protocol.preparation import PrepareRequest
 from dtagent.protocol.rpc import ErrorCode
-from dtagent.system.network import interface_toward
+from dtagent.system.interfaces import interface_toward
 from dtagent.system.readings import Readings
 
 LIMIT_S = 8.0
@@ -44,6 +44,14 @@ def look(request: PrepareRequest) -> HostRequirements:
         return _look(request)
     except RpcError as refusal:
         return HostRequirements(refusal=refusal)
+
+
+def find_python(name: str) -> str:
+    """Return the path of an interpreter. Raises RpcError REFUSED where there is none."""
+    python = shutil.which(os.path.expanduser(name))
+    if python is None:
+        raise RpcError(ErrorCode.REFUSED, sentences.NO_INTERPRETER(python=name))
+    return python
 
 
 def _look(request: PrepareRequest) -> HostRequirements:

@@ -6,21 +6,24 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dtagent.attempts import preparation
+from dtagent.attempts import history, preparation
 from dtagent.attempts.shared_gpus import SharedGpus
+from dtagent.attempts.waiting_line import PLACE_S, WaitingLine, told
 from dtagent.errors import RpcError
 from dtagent.protocol import sentences
 from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.preparation import PrepareReply, PrepareRequest
+from dtagent.protocol.queueing import QueueReply, QueueRequest
 from dtagent.protocol.rpc import ErrorCode
 from dtagent.protocol.said import Said
 from dtagent.system import users
+from dtagent.system.gpu_line import Ticket, Waiter
 from dtagent.system.gpu_locks import Holder, Purpose
-from dtagent.system.network import reserve_port
+from dtagent.system.interfaces import reserve_port
 
 LEASE_S = 60.0
 """How long what was prepared keeps its GPUs and its port from the last word of its client on."""
@@ -41,13 +44,18 @@ class Claim:
 class Leases:
     """What the attempts under one root have set aside. Callers see to it that one at a time asks."""
 
-    def __init__(self, root: Path, free_gpus: Callable[[], list[int]], shared_gpus: SharedGpus) -> None:
+    def __init__(
+        self, root: Path, free_gpus: Callable[[], list[int]], shared_gpus: SharedGpus, line: WaitingLine
+    ) -> None:
         self._root = root
+        self._line = line
         self._shared_gpus = shared_gpus
         self._free_gpus = free_gpus
         self._ports: dict[AttemptKey, socket.socket] = {}
         self._heard: dict[AttemptKey, float] = {}
         """Monotonic time of the last word on an attempt that is only prepared."""
+        self._lined_up: set[AttemptKey] = set()
+        """Attempts that have come to an end, and whose jobs were given the places that such have."""
         self._since = time.monotonic()
 
     def renew(self, key: AttemptKey) -> None:
@@ -96,30 +104,37 @@ class Leases:
         """Choose the GPUs of an attempt, and see to it that there are simulated ones.
 
         Raises:
-            RpcError: REFUSED where there are not enough, with the jobs that have them; CONTENDED where all of those are
-                only being prepared, and go second.
+            RpcError: REFUSED where there are not enough but for who waits since before that, with the jobs that have
+                them; CONTENDED where all of those are only being prepared, and go second.
         """
         claims = self._claims(request.key)
+        asked_at = time.time() if request.asked_at is None else request.asked_at
+        before = self._line.before(asked_at, request.key.job_id)
         if request.simulated_total:
             taken = {claim.key.job_id: claim.simulated_slots for claim in claims if claim.simulated_slots}
-            free = max(0, request.simulated_total - sum(taken.values()))
+            free = max(0, request.simulated_total - sum(taken.values()) - _simulated_of(before))
             if free < request.simulated_slots:
                 wanted = request.simulated_slots
                 refusal = sentences.SIMULATED_WANTED(wanted=wanted, free=free)
-                if taken:
-                    who = [
-                        sentences.JOB_HAS_SIMULATED_SINCE(job=job, count=count, since=_since(claims, job))
-                        for job, count in sorted(taken.items())
-                    ]
+                who = [
+                    sentences.JOB_HAS_SIMULATED_SINCE(job=job, count=count, since=_since(claims, job))
+                    for job, count in sorted(taken.items())
+                ] + _waiting([(waiter, waiter.ticket.simulated) for waiter in before])
+                if who:
                     refusal = sentences.SIMULATED_HELD(wanted=wanted, free=free, who=who)
                 holders = [claim for claim in claims if claim.simulated_slots]
-                raise RpcError(_refused_by(holders, request.key), refusal)
+                raise RpcError(_refused_by(holders, request.key, before), refusal)
         if not request.cuda_slots:
+            self._line.leave(request.key.job_id)
             return []
         self.expire()
         owners = {index: claim.key.job_id for claim in claims for index in claim.gpu_ids}
         chosen = self._shared_gpus.take(
-            request.key, [index for index in self._free_gpus() if index not in owners], request.cuda_slots
+            request.key,
+            [index for index in self._free_gpus() if index not in owners],
+            request.cuda_slots,
+            request.for_s,
+            leaves=_gpus_of(before),
         )
         self.renew(request.key)
         if len(chosen) < request.cuda_slots:
@@ -130,12 +145,46 @@ class Leases:
             who = [
                 sentences.JOB_HAS_GPUS_SINCE(job=job, gpus=gpus, since=_since(claims, job))
                 for job, gpus in _gpus_by_job(owners).items()
-            ] + others_have(others)
+            ]
+            who += others_have(others) + _waiting([(waiter, waiter.ticket.gpus) for waiter in before])
             if who:
                 refusal = sentences.GPUS_HELD(wanted=wanted, free=free, who=who)
             holders = [claim for claim in claims if claim.gpu_ids] + [_claim(*item) for item in others.items()]
-            raise RpcError(_refused_by(holders, request.key), refusal)
+            raise RpcError(_refused_by(holders, request.key, before), refusal)
+        self._line.leave(request.key.job_id)
         return chosen
+
+    def line_up(self, request: QueueRequest) -> QueueReply:
+        """Keep a job's place in the line, or end it; tell how things stand.
+
+        Raises:
+            RpcError: REFUSED where there are not even as many GPUs as it waits for.
+        """
+        key, claims = request.key, self._claims()
+        self._keep_places_of_ended({claim.key.job_id for claim in claims})
+        is_set_aside = any(claim.key.job_id == key.job_id for claim in claims)
+        if is_set_aside or request.leaves:
+            self._line.leave(key.job_id)
+            return QueueReply(time.time(), has_room=is_set_aside, is_set_aside=is_set_aside)
+        wanted, simulated = request.cuda_slots, request.simulated_slots
+        there = self._shared_gpus.count()
+        if simulated > request.simulated_total:
+            refusal = sentences.SIMULATED_WANTED(wanted=simulated, free=request.simulated_total)
+            raise RpcError(ErrorCode.REFUSED, refusal)
+        if wanted > there > 0:
+            raise RpcError(ErrorCode.REFUSED, sentences.GPUS_WANTED(wanted=wanted, free=there))
+        self._line.keep(Ticket(key.job_id, request.asked_at, wanted, simulated, request.stands_aside))
+        before = self._line.before(request.asked_at, key.job_id)
+        free = free_simulated = 0
+        if simulated:
+            free_simulated = max(0, request.simulated_total - sum(claim.simulated_slots for claim in claims))
+        if wanted:
+            self.expire()
+            held = {*self._shared_gpus.holders([]), *(index for claim in claims for index in claim.gpu_ids)}
+            free = len([index for index in self._free_gpus() if index not in held])
+        has_room = not wanted or free - _gpus_of(before) >= wanted
+        has_room = has_room and (not simulated or free_simulated - _simulated_of(before) >= simulated)
+        return QueueReply(time.time(), has_room, False, free or free_simulated, [told(waiter) for waiter in before])
 
     def take_port(self, request: PrepareRequest) -> int:
         """Reserve a port. Raises RpcError REFUSED where all are taken."""
@@ -162,7 +211,7 @@ class Leases:
             who = [sentences.JOB_HAS_GPUS(job=job, gpus=gpus) for job, gpus in _gpus_by_job(owners).items()]
             raise RpcError(ErrorCode.WRONG_STATE, sentences.TOO_LATE_FOR_GPUS(who=who))
         if request.cuda_slots and not self._shared_gpus.is_held(request.key):  # The daemon was another one then.
-            kept = self._shared_gpus.take(request.key, reply.gpu_ids, len(reply.gpu_ids))
+            kept = self._shared_gpus.take(request.key, reply.gpu_ids, len(reply.gpu_ids), request.for_s)
             if len(kept) < len(reply.gpu_ids):
                 self._shared_gpus.release(request.key)
                 others = self._shared_gpus.holders([])
@@ -188,8 +237,34 @@ class Leases:
                     found.add(preparation.read(files)[1].master_port or 0)
         return found
 
-    def _claims(self, asking: AttemptKey) -> list[Claim]:
-        """Return what attempts other than the one that asks have."""
+    def _keep_places_of_ended(self, holding: set[str]) -> None:
+        """Line up jobs that may be about to begin their next attempt before one that waits asks whether it is its turn.
+
+        Whoever does not wait is kept from nothing by them: controllers tell those alone who wait that a job is over.
+
+        Args:
+            holding: jobs that have GPUs set aside here: their next attempt has begun.
+        """
+        ended = {
+            preparation.key_of(files): files
+            for files in preparation.known(self._root)
+            if preparation.was_started(files) and not preparation.is_running(files)
+        }
+        self._lined_up &= ended.keys()
+        for key in ended.keys() - self._lined_up:
+            files = ended[key]
+            self._lined_up.add(key)
+            if key.job_id in holding:
+                continue
+            with contextlib.suppress(RpcError, OSError):  # Where that is damaged, its controller asks for a place.
+                request, told = preparation.read(files)[0], history.read(files)
+                is_recent = time.time() - files.journal.stat().st_mtime < PLACE_S
+                if request.may_restart and request.asked_at is not None and is_recent and not told.is_good_end:
+                    ticket = Ticket(key.job_id, request.asked_at, request.cuda_slots, request.simulated_slots)
+                    self._line.keep(ticket)
+
+    def _claims(self, asking: AttemptKey | None = None) -> list[Claim]:
+        """Return what attempts have, but for one that asks."""
         found = []
         for files in preparation.known(self._root):
             key = preparation.key_of(files)
@@ -208,11 +283,15 @@ class Leases:
         return time.monotonic() - self._heard.get(key, self._since) < LEASE_S
 
 
-def _refused_by(holders: list[Claim], asking: AttemptKey) -> ErrorCode:
+def _refused_by(holders: list[Claim], asking: AttemptKey, before: Sequence[Waiter]) -> ErrorCode:
     """Of two jobs that are being prepared on the same hosts the one whose id comes first stays, the other gives way."""
-    goes_first = bool(holders) and all(
-        not claim.is_started and (asking.job_id, asking.attempt) < (claim.key.job_id, claim.key.attempt)
-        for claim in holders
+    goes_first = (
+        bool(holders)
+        and not before
+        and all(
+            not claim.is_started and (asking.job_id, asking.attempt) < (claim.key.job_id, claim.key.attempt)
+            for claim in holders
+        )
     )
     return ErrorCode.CONTENDED if goes_first else ErrorCode.REFUSED
 
@@ -238,6 +317,25 @@ def others_have(holders: Mapping[int, Holder]) -> list[Said]:
         )
         for (uid, purpose), indices in by_purpose.items()
     ]
+
+
+def _waiting(waiters: Sequence[tuple[Waiter, int]]) -> list[Said]:
+    """Say who waits for how many GPUs, and since when."""
+    return [
+        sentences.JOB_WAITS_FOR_GPUS(
+            job=waiter.ticket.job_id, user=users.name_of(waiter.uid), count=count, since=_point(waiter.ticket.asked_s)
+        )
+        for waiter, count in waiters
+        if count
+    ]
+
+
+def _gpus_of(waiters: Sequence[Waiter]) -> int:
+    return sum(waiter.ticket.gpus for waiter in waiters)
+
+
+def _simulated_of(waiters: Sequence[Waiter]) -> int:
+    return sum(waiter.ticket.simulated for waiter in waiters)
 
 
 def _since(claims: list[Claim], job_id: str) -> str:

@@ -13,6 +13,7 @@ from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.rpc import ErrorCode
 from dtagent.system import gpu_locks
 from dtagent.system.gpu_locks import GpuLocks, Holder, Purpose
+from dtagent.system.shared_files import UnsafeDirectoryError
 
 
 class SharedGpus:
@@ -37,21 +38,36 @@ class SharedGpus:
         """Return the attempts that hold some."""
         return list(self._held)
 
-    def take(self, key: AttemptKey, indices: Sequence[int], count: int) -> list[int]:
+    def count(self) -> int:
+        """Return how many GPUs there are, as far as their names are known."""
+        return len(self._names())
+
+    def take(
+        self, key: AttemptKey, indices: Sequence[int], count: int, for_s: float | None = None, leaves: int = 0
+    ) -> list[int]:
         """Lock as many of these GPUs as are wanted and nobody holds; return which.
+
+        Args:
+            key: of the attempt.
+            indices: the GPUs, the most wanted first.
+            count: how many.
+            for_s: for how long others are told that they are needed; `None` where nobody has said.
+            leaves: how many are left for others who come first.
 
         Raises:
             RpcError: REFUSED where users of this host are not safe from one another.
         """
         self.release(key)
         if self._locks is None:
-            return list(indices[:count])
+            return list(indices[: min(count, max(0, len(indices) - leaves))])
         names = self._names()
         by_name = {names.get(index, f"index-{index}"): index for index in indices}
-        purpose = Purpose(key.job_id, key.attempt, time.time(), is_started=False)
+        now = time.time()
+        until_s = now + for_s if for_s is not None else None
+        purpose = Purpose(key.job_id, key.attempt, now, until_s, is_started=False)
         try:
-            taken = self._locks.take(list(by_name), count, purpose)
-        except gpu_locks.UnsafeDirectoryError as error:
+            taken = self._locks.take(list(by_name), count, purpose, leaves)
+        except UnsafeDirectoryError as error:
             said = sentences.GPUS_NOT_LOCKED(path=str(error.filename), reason=str(error.strerror))
             raise RpcError(ErrorCode.REFUSED, said) from error
         self._held[key] = purpose, [descriptor for descriptor in taken.values() if descriptor is not None]

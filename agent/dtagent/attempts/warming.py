@@ -9,7 +9,6 @@ import contextlib
 import importlib.resources
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,10 +16,9 @@ import threading
 import time
 from pathlib import Path
 
-from dtagent.errors import RpcError
+from dtagent.attempts.host_requirements import find_python
 from dtagent.payload.forking.fork_safety import is_sensitive
 from dtagent.protocol import sentences
-from dtagent.protocol.rpc import ErrorCode
 from dtagent.protocol.said import Said
 from dtagent.protocol.warm_start import WarmReply, WarmRequest, WarmState
 from dtagent.system.readings import Readings
@@ -209,14 +207,6 @@ class _Template:
                 self._error = sentences.WARM_NONSENSE()
             if self._error:
                 self.close()
-
-
-def find_python(name: str) -> str:
-    """Return the path of an interpreter. Raises RpcError REFUSED where there is none."""
-    python = shutil.which(os.path.expanduser(name))
-    if python is None:
-        raise RpcError(ErrorCode.REFUSED, sentences.NO_INTERPRETER(python=name))
-    return python
 
 
 def mark_of(path: str) -> tuple[int, ...] | None:

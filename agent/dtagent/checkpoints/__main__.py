@@ -1,4 +1,4 @@
-"""The search of one directory as a process of its own, which whatever lies there can end, and nothing else.
+"""A search of one directory, or a removal, as a process of its own, which what lies there can end, and nothing else.
 
 What it reads was written by others: it takes no more memory and processor time than it is given here.
 """
@@ -13,9 +13,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from dtagent.checkpoints.dropping import drop
+from dtagent.checkpoints.joining import join
 from dtagent.checkpoints.search import newest_complete
 from dtagent.protocol import sentences
-from dtagent.protocol.checkpoints import CheckpointsOf
+from dtagent.protocol.checkpoints import CheckpointsOf, DropReply, DropRequest, FoundCheckpoint, JoinReply, WrittenIn
 from dtagent.protocol.rpc import to_wire
 from dtagent.system.units import MIB
 
@@ -25,7 +27,7 @@ MOST_TOLD = 8
 
 
 def main(mark: str, text: str) -> None:
-    """Search as the text says, and print a line with the mark and what was found."""
+    """Search or remove as the text says, and print a line with the mark and what came of it."""
     request = json.loads(text)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -33,7 +35,8 @@ def main(mark: str, text: str) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     with contextlib.suppress(OSError):
         os.nice(10)  # Of a rank that trains it takes nothing.
-    print(mark + json.dumps(to_wire(_found(request))))
+    done = _dropped(request) if "written" in request else _joined(request) if "store" in request else _found(request)
+    print(mark + json.dumps(to_wire(done)))
 
 
 def _found(request: dict[str, Any]) -> CheckpointsOf:
@@ -42,7 +45,18 @@ def _found(request: dict[str, Any]) -> CheckpointsOf:
         search = newest_complete(Path(request["directory"]), unwanted, request["most"], verify_s)
     except OSError as error:
         return CheckpointsOf(detail=sentences.SEARCH_FAILED(error=error.strerror or str(error)))
-    return CheckpointsOf(search.complete, search.passed[:MOST_TOLD])
+    parts = search.parts[:MOST_TOLD] if request["parts"] else []
+    return CheckpointsOf(search.complete, search.passed[:MOST_TOLD], parts=parts)
+
+
+def _dropped(request: dict[str, Any]) -> DropReply:
+    written = [WrittenIn(**place) for place in request["written"]]
+    own = [FoundCheckpoint(**item) for item in request["own"]]
+    return drop(DropRequest(written, request["spared"], own=own, step=request["step"]))
+
+
+def _joined(request: dict[str, Any]) -> JoinReply:
+    return join(Path(request["store"]), [Path(part) for part in request["parts"]])
 
 
 if __name__ == "__main__":

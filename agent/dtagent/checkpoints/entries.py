@@ -14,6 +14,8 @@ from dtagent.protocol.replication import STORE
 
 MOST_ENTRIES = 100_000
 """Of one directory, as many are looked at."""
+REMOVED = ".dttui-removed-"
+"""What the names of checkpoints begin with that are being removed."""
 _OF_ANOTHER_ATTEMPT = re.compile(r"attempt-\d+")
 
 _STEP = re.compile(
@@ -50,9 +52,7 @@ class Entry:
     @property
     def step(self) -> int | None:
         """Step or iteration that its name tells."""
-        match = _STEP.search(self.stem.lower())
-        if match is None and not _EPOCH.search(self.stem.lower()):
-            match = _AT_THE_END.search(self.stem)
+        match = _step_in(self.stem)
         return int(match[1]) if match else None
 
     @property
@@ -60,6 +60,25 @@ class Entry:
         """What the newest one has most of: its step, or else its epoch."""
         match = _EPOCH.search(self.stem.lower())
         return self.step if self.step is not None else int(match[1]) if match else None
+
+
+def _step_in(stem: str) -> re.Match[str] | None:
+    match = _STEP.search(stem.lower())
+    if match is None and not _EPOCH.search(stem.lower()):
+        match = _AT_THE_END.search(stem)
+    return match
+
+
+def pattern_of(name: str) -> str:
+    """Return a name with neither step nor epoch, and all else: `7b-step-20-best` is `7b-step-#-best`."""
+    stem = Entry(Path(name), is_directory=False, time_ns=0).stem
+    suffix = name[len(stem) :]
+    if len(stem.lower()) != len(stem):
+        return name
+    spans = {match.span(1) for match in (_step_in(stem), _EPOCH.search(stem.lower())) if match is not None}
+    for start, end in sorted(spans, reverse=True):
+        stem = f"{stem[:start]}#{stem[end:]}"
+    return stem + suffix
 
 
 def is_of_others(name: str) -> bool:

@@ -31,7 +31,8 @@ TRAINER_STATE = "trainer_state.json"
 LIGHTNING_META = "meta.pt"
 _NAMES_IT = {"megatron": MEGATRON_LATEST, "deepspeed": DEEPSPEED_LATEST}
 
-_STATE_BYTES = 64 * 1024 * 1024
+STATE_BYTES = 64 * 1024 * 1024
+"""Longest `trainer_state.json` that is read."""
 _MOST_FILES = 200_000
 _OF_ONE_FILE = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".keras")
 _OF_ANOTHER_RANK = re.compile(r".*zero_pp_rank_[1-9]")
@@ -214,7 +215,7 @@ def _has_model_states(folder: Path) -> bool:
 
 def _check_trainer_state(path: Path, step: int | None) -> None:
     try:
-        told = read_object(path / TRAINER_STATE, _STATE_BYTES).get("global_step")
+        told = read_object(path / TRAINER_STATE, STATE_BYTES).get("global_step")
     except FileNotFoundError:
         raise TornError(sentences.MARK_IS_MISSING(file=TRAINER_STATE)) from None
     except ValueError as error:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Container
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dtagent.checkpoints.entries import files_of
 from dtagent.checkpoints.forms import Candidate, candidates, check, verify
+from dtagent.checkpoints.shards import metadata_files
 from dtagent.checkpoints.wholeness import TornError
 from dtagent.protocol import sentences
-from dtagent.protocol.checkpoints import FoundCheckpoint, PassedCheckpoint
+from dtagent.protocol.checkpoints import PART, FoundCheckpoint, PassedCheckpoint
 
 MOST_PASSED = 100
 """So many that are not complete are looked at."""
@@ -27,6 +28,8 @@ class Search:
     """The newest one first."""
     passed: list[PassedCheckpoint] = field(default_factory=list)
     """Newer ones that are not complete, or not wanted."""
+    parts: list[FoundCheckpoint] = field(default_factory=list)
+    """Of the former those of which the directory may have a part alone."""
 
     @property
     def newest(self) -> FoundCheckpoint | None:
@@ -55,14 +58,16 @@ def newest_complete(directory: Path, unwanted: Container[str] = (), most: int = 
     for item in of_directory:
         path = os.path.abspath(item.path)
         try:
+            described = _described(item, path)  # Before the look: whatever is changed from then on is seen by that.
             if path in unwanted:
                 raise TornError(sentences.CAME_TO_NOTHING())
-            described = _described(item, path)  # Before the look: whatever is changed from then on is seen by that.
             check(item)
             if verify_s and not found.complete:
                 verify(item, deadline)
             found.complete.append(described)
         except TornError as error:
+            if item.form == "torch-dcp" and item.step is not None and path not in unwanted:
+                found.parts.append(described if metadata_files(item.path) else replace(described, form=PART))
             found.passed.append(PassedCheckpoint(path, error.why))
         except OSError as error:
             why = sentences.FILE_NOT_READ(file=os.path.basename(path), error=error.strerror or str(error))

@@ -1,4 +1,4 @@
-"""Has the checkpoints of a job looked for, each directory by a process of its own."""
+"""Has the checkpoints of a job looked for, each directory by a process of its own, and old ones removed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import asyncio
 import json
 import os
 import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TypeVar
 
 from dacite import DaciteError, from_dict
 
@@ -21,7 +25,12 @@ from dtagent.protocol.checkpoints import (
     CheckpointsOf,
     CheckpointsReply,
     CheckpointsRequest,
+    DropReply,
+    DropRequest,
+    JoinReply,
+    JoinRequest,
 )
+from dtagent.protocol.replication import STORE
 from dtagent.protocol.rpc import ErrorCode
 
 LIMIT_S = MAX_SEARCH_S + 10.0
@@ -30,6 +39,7 @@ MAX_SEARCHES = 8
 """Under way; those that hang count."""
 _MARK = "dtagent-checkpoints "
 _LATE_S = 2.0
+Reply = TypeVar("Reply", CheckpointsOf, DropReply, JoinReply)
 
 
 class Checkpoints:
@@ -40,43 +50,64 @@ class Checkpoints:
 
     async def newest(self, request: CheckpointsRequest) -> CheckpointsReply:
         """Look for checkpoints. Raises RpcError with too many directories, or for one that is not absolute."""
-        if len(request.directories) > MAX_DIRECTORIES:
-            said = sentences.TOO_MANY_PATHS(count=len(request.directories), limit=MAX_DIRECTORIES)
-            raise RpcError(ErrorCode.INVALID_PARAMS, said)
-        for path in (*request.directories, *request.unwanted):
-            if not os.path.isabs(path) or "\0" in path:
-                raise RpcError(ErrorCode.INVALID_PARAMS, sentences.NOT_ABSOLUTE(path=repr(path)))
+        _check_paths(request.directories, request.unwanted)
         looking = (self._look(directory, request) for directory in request.directories)
         return CheckpointsReply(list(await asyncio.gather(*looking)))
+
+    async def drop(self, request: DropRequest) -> DropReply:
+        """Remove old ones. Raises RpcError with too many directories, or for one that is not absolute."""
+        _check_paths([place.directory for place in request.written], request.spared)
+        seconds = min(max(request.seconds, 1.0), MAX_SEARCH_S)
+        return await self._done(json.dumps(asdict(request) | {"seconds": seconds}), seconds, DropReply)
+
+    async def join(self, request: JoinRequest) -> JoinReply:
+        """Make one of its parts. Raises RpcError for what is no directory of copies, and for paths as above."""
+        _check_paths(request.parts, [request.store])
+        if not request.parts or ".." in request.store.split("/") or Path(request.store).parent.name != STORE:
+            raise RpcError(ErrorCode.INVALID_PARAMS, sentences.NO_STORE(path=repr(request.store)))
+        seconds = min(max(request.seconds, 1.0), MAX_SEARCH_S)
+        return await self._done(json.dumps(asdict(request) | {"seconds": seconds}), seconds, JoinReply)
 
     async def _look(self, directory: str, request: CheckpointsRequest) -> CheckpointsOf:
         seconds = min(max(request.seconds, 1.0), MAX_SEARCH_S)
         most = min(max(request.most, 1), MAX_COMPLETE)
         verify_s = min(max(request.verify_s, 0.0), seconds / 2)
         wanted = {"directory": directory, "unwanted": request.unwanted, "most": most, "seconds": seconds}
-        text = json.dumps(wanted | {"verify_s": verify_s})
+        text = json.dumps(wanted | {"verify_s": verify_s, "parts": request.parts})
+        return await self._done(text, seconds, CheckpointsOf)
+
+    async def _done(self, text: str, seconds: float, kind: type[Reply]) -> Reply:
         try:
-            return await asyncio.wait_for(self._searches.run(lambda: search(text, seconds)), seconds + _LATE_S)
+            return await asyncio.wait_for(self._searches.run(lambda: run(text, seconds, kind)), seconds + _LATE_S)
         except asyncio.TimeoutError:
-            return _silent(seconds)
+            return _silent(seconds, kind)
 
 
-def search(text: str, seconds: float) -> CheckpointsOf:
-    """Run the search that a text asks for; blocks for as long as it does, on a disk that hangs longer than it may."""
+def run(text: str, seconds: float, kind: type[Reply]) -> Reply:
+    """Do what a text asks for; blocks for as long as it does, on a disk that hangs longer than it may."""
     argv = [own_python(), "-I", "-m", "dtagent.checkpoints", _MARK, text]
     try:
         _code, output, errors = run_bounded(argv, seconds)
     except subprocess.TimeoutExpired:
-        return _silent(seconds)
+        return _silent(seconds, kind)
     except (FloodError, OSError) as error:
-        return CheckpointsOf(detail=sentences.SEARCH_FAILED(error=str(error)))
+        return kind(detail=sentences.SEARCH_FAILED(error=str(error)))
     told = marked_object(output, _MARK)
     try:
-        return from_dict(CheckpointsOf, told or {"detail": None})
+        return from_dict(kind, told or {"detail": None})
     except DaciteError:
         last = errors.strip().rpartition("\n")[2][:200]
-        return CheckpointsOf(detail=sentences.SEARCH_FAILED(error=last))
+        return kind(detail=sentences.SEARCH_FAILED(error=last))
 
 
-def _silent(seconds: float) -> CheckpointsOf:
-    return CheckpointsOf(detail=sentences.SEARCH_SILENT(seconds=f"{seconds:g}"))
+def _check_paths(directories: Sequence[str], more: Sequence[str]) -> None:
+    if len(directories) > MAX_DIRECTORIES:
+        said = sentences.TOO_MANY_PATHS(count=len(directories), limit=MAX_DIRECTORIES)
+        raise RpcError(ErrorCode.INVALID_PARAMS, said)
+    for path in (*directories, *more):
+        if not os.path.isabs(path) or "\0" in path:
+            raise RpcError(ErrorCode.INVALID_PARAMS, sentences.NOT_ABSOLUTE(path=repr(path)))
+
+
+def _silent(seconds: float, kind: type[Reply]) -> Reply:
+    return kind(detail=sentences.SEARCH_SILENT(seconds=f"{seconds:g}"))

@@ -26,7 +26,7 @@ from dtagent.protocol.probes import (
     ListenRequest,
 )
 from dtagent.protocol.rpc import ErrorCode
-from dtagent.system.network import narrow, reserve_port
+from dtagent.system.interfaces import narrow, reserve_port
 
 MAX_LISTENERS = 16
 MAX_PEERS = 1024

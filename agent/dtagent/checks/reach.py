@@ -11,7 +11,7 @@ import time
 
 from dtagent.protocol.probes import LOAD, MAX_LOAD_BYTES, MAX_LOAD_S, PING, TOTAL, Reached, ReachOutcome, ReachTarget
 from dtagent.protocol.said import Said
-from dtagent.system.network import interface_toward
+from dtagent.system.interfaces import interface_toward
 
 CHUNK_BYTES = 1 << 20
 MAX_PINGS = 32

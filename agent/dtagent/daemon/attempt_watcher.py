@@ -98,7 +98,7 @@ class AttemptWatcher:
     def _start(self) -> None:
         if self._thread is not None:
             return
-        thread = threading.Thread(target=self._run, name="lookout", daemon=True)
+        thread = threading.Thread(target=self._run, name="attempt-watcher", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:
@@ -158,7 +158,7 @@ class AttemptWatcher:
 
 def look_at(files: AttemptFiles) -> AttemptSnapshot:
     """Look at an attempt."""
-    parts = [_size(files.journal), *_stamp(files.ranks), *_stamp(files.failures)]
+    parts = [_size(files.journal), *_stamp(files.ranks), *_stamp(files.failures), *_file_stamp(files.health)]
     parts += [files.start.exists(), files.discarded.exists(), adoption.is_locked(files.lock)]
     return AttemptSnapshot(":".join(str(int(part)) for part in parts), streams.sizes(files))
 
@@ -168,6 +168,15 @@ def _size(path: os.PathLike[str]) -> int:
         return os.stat(path).st_size
     except FileNotFoundError:
         return 0
+
+
+def _file_stamp(path: os.PathLike[str]) -> tuple[int, int]:
+    """Return what changes when another file takes its place."""
+    try:
+        info = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return 0, 0
+    return info.st_mtime_ns, info.st_ino
 
 
 def _stamp(directory: os.PathLike[str]) -> tuple[int, int]:

@@ -40,5 +40,8 @@ async def greet(request: HelloRequest) -> HelloReply:
         tells_groups=True,
         removes_containers=True,
         fences_itself=True,
+        keeps_line=True,
+        checks_health=True,
+        tells_call_times=True,
         unpacks=list(PACKINGS),
     )

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dtagent.attempts.attempts import Attempts
-from dtagent.attempts.warming import WarmStarts
 from dtagent.daemon import error_log
-from dtagent.daemon.changes import Changes
+from dtagent.daemon.attempt_calls import Changes
 from dtagent.locations import socket_path
 
 LOG = logging.getLogger("dtagent")
@@ -21,12 +20,19 @@ IDLENESS_TURN_S = 5.0
 
 
 class Housekeeping:
-    """Keeps the state directory and the host clean. Its loops run until they are cancelled."""
+    """Keeps the state directory and the host clean. Its loops run until they are cancelled.
 
-    def __init__(self, root: Path, attempts: Attempts, warm_starts: WarmStarts, changes: Changes) -> None:
+    Args:
+        root: the state directory.
+        attempts: those of this host.
+        changes: in whose turn something is changed.
+        expire: ends what else has had its time.
+    """
+
+    def __init__(self, root: Path, attempts: Attempts, changes: Changes, *expire: Callable[[], None]) -> None:
         self._root = root
         self._attempts = attempts
-        self._warm_starts = warm_starts
+        self._others = expire
         self._changes = changes
         self._is_due = asyncio.Event()
         self._is_due.set()
@@ -49,8 +55,8 @@ class Housekeeping:
                 LOG.exception("cannot clean up")
 
     async def expire(self) -> None:
-        """End what has had its time, of three kinds: one of which hangs, on a dead disk say, holds up no other."""
-        acts = (self._warm_starts.expire, self._expire_leases, lambda: error_log.turn_over(self._root))
+        """End what has had its time, of several kinds: one of which hangs, on a dead disk say, holds up no other."""
+        acts = (*self._others, self._expire_leases, lambda: error_log.turn_over(self._root))
         await asyncio.gather(*map(self._repeat, acts))
 
     async def _repeat(self, act: Callable[[], None]) -> None:

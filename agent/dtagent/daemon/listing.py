@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from dtagent.attempts.attempts import Attempts
-from dtagent.daemon.changes import Changes
+from dtagent.daemon.attempt_calls import Changes
 from dtagent.errors import RpcError
 from dtagent.protocol.jobs import NodeStatus
 

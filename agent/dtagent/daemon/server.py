@@ -18,9 +18,11 @@ from pathlib import Path
 
 from dtagent import __version__
 from dtagent.attempts.attempts import Attempts
+from dtagent.attempts.holdings import Holdings
 from dtagent.attempts.host_requirements import look
 from dtagent.attempts.idle_gpus import idle_gpus
 from dtagent.attempts.shared_gpus import SharedGpus
+from dtagent.attempts.waiting_line import WaitingLine
 from dtagent.attempts.warming import WarmStarts
 from dtagent.calls import Later, Method, Workers
 from dtagent.checks.checkpoints import LIMIT_S as SEARCH_LIMIT_S
@@ -28,13 +30,14 @@ from dtagent.checks.checkpoints import Checkpoints
 from dtagent.checks.checks import MAX_VALIDATION_BYTES, VALIDATION_LIMIT_S, Checks
 from dtagent.checks.probing import Listeners
 from dtagent.daemon import error_log
-from dtagent.daemon.changes import Changes
+from dtagent.daemon.attempt_calls import Changes
 from dtagent.daemon.client_connection import READ_BYTES, ClientConnection, LargeFrames
 from dtagent.daemon.dialling import owner_of
 from dtagent.daemon.following import MAX_WAIT_S, Following
 from dtagent.daemon.greeting import greet
 from dtagent.daemon.housekeeping import Housekeeping, watch_idleness
 from dtagent.daemon.listing import AttemptListing
+from dtagent.daemon.sharing_watch import SharingWatch
 from dtagent.daemon.training_watch import watch_training
 from dtagent.daemon.unpacking import unpacked
 from dtagent.errors import DtagentError, RootError
@@ -45,7 +48,7 @@ from dtagent.logs.trainer_metrics import Training
 from dtagent.names import ALREADY_RUNNING
 from dtagent.protocol import sentences
 from dtagent.protocol.attempt_key import AttemptKey
-from dtagent.protocol.checkpoints import CheckpointsRequest
+from dtagent.protocol.checkpoints import CheckpointsRequest, DropRequest, JoinRequest
 from dtagent.protocol.facts import FactsRequest, HostFacts
 from dtagent.protocol.greeting import HelloRequest
 from dtagent.protocol.jobs import NodeStatus, PackedStartRequest, StartRequest, StopRequest
@@ -60,15 +63,16 @@ from dtagent.protocol.probes import (
     ReachRequest,
     ValidationRequest,
 )
+from dtagent.protocol.queueing import QueueReply, QueueRequest
 from dtagent.protocol.replication import CopiesRequest, SendRequest, TakeRequest
 from dtagent.protocol.rpc import MAX_CHUNK_BYTES, MAX_FRAME_BYTES, MAX_PUSH_BYTES
-from dtagent.protocol.stacks import StacksReply, StacksRequest
+from dtagent.protocol.stacks import CallTimesReply, StacksReply, StacksRequest
 from dtagent.protocol.telemetry import TelemetryRequest
 from dtagent.protocol.warm_start import WarmReply, WarmRequest
 from dtagent.replication.service import LIMIT_S as COPY_LIMIT_S
 from dtagent.replication.service import Replication
 from dtagent.stacks import reading
-from dtagent.system import gpu_locks
+from dtagent.system import gpu_line, gpu_locks
 from dtagent.telemetry.host import HostReader
 from dtagent.telemetry.nvml import Nvml
 from dtagent.telemetry.sampler import Sampler
@@ -151,24 +155,33 @@ class _Daemon:
         self._nvml = Nvml()
         self._warm_starts = WarmStarts()
         shared = SharedGpus(gpu_locks.from_environment(), self._gpu_names)
-        self._attempts = Attempts(root, lambda: idle_gpus(self._nvml, self._sampler), self._warm_starts, shared)
+        line = WaitingLine(gpu_line.from_environment())
+        self._attempts = Attempts(root, lambda: idle_gpus(self._nvml, self._sampler), self._warm_starts, shared, line)
         # Numbers grow from daemon to daemon, so that a client sees at once that there is a new one: counting seconds
         # from its first millisecond on, none catches up with the next.
         first_seq = time.time_ns() // 10**6
-        ranks = self._attempts.census.running_ranks
-        self._sampler = Sampler(lambda: HostReader(root), self._nvml, ranks, interval_s, first_seq=first_seq)
+        census = self._attempts.census
+        self._sharing = SharingWatch(Holdings(census, shared), line)
+        self._sampler = Sampler(
+            lambda: HostReader(root),
+            self._nvml,
+            census.running_ranks,
+            interval_s,
+            first_seq=first_seq,
+            complete=self._sharing.complete,
+        )
         self._answers = Workers("telemetry", MAX_ANSWERS)
         self._idle_exit_s = idle_exit_s
         self._clients = 0
         self._stop = asyncio.Event()
         self._changes = Changes()
-        self._housekeeping = Housekeeping(root, self._attempts, self._warm_starts, self._changes)
+        self._housekeeping = Housekeeping(root, self._attempts, self._changes, self._warm_starts.expire)
         self._large_frames = LargeFrames()
         self._facts_workers = Workers("facts", MAX_FACTS)
         self._stack_workers = Workers("stacks", MAX_STACKS)
         self._listeners = Listeners()
         self._replication = Replication()
-        checks = Checks(root)
+        checks, checkpoints = Checks(root), Checkpoints()
         self._training = Training()
         change = self._changes.in_turn
         status = change(self._attempts.status)
@@ -183,10 +196,11 @@ class _Daemon:
             "prepare": Method(PrepareRequest, self._prepare),
             # This one and `attempts` are dttui 0.1's, which newer ones do without.
             "upload": Method(UploadRequest, change(self._attempts.upload), max_bytes=upload_bytes),
+            "queue": Method(QueueRequest, self._queue),
             "work": Method(WorkRequest, change(self._attempts.work), limit_s=WORK_LIMIT_S, max_bytes=upload_bytes),
             "push": Method(PushRequest, change(self._attempts.push), max_bytes=2 * MAX_PUSH_BYTES),
             "rendezvous": Method(RendezvousRequest, self._rendezvous),
-            "start": Method(StartRequest, change(self._attempts.start, alone=True), max_bytes=MAX_FRAME_BYTES),
+            "start": Method(StartRequest, self._start, max_bytes=MAX_FRAME_BYTES),
             "start_packed": Method(PackedStartRequest, self._start_packed, max_bytes=MAX_FRAME_BYTES),
             "stop": Method(StopRequest, self._end),
             "status": Method(AttemptKey, status),
@@ -199,7 +213,10 @@ class _Daemon:
             "paths": Method(PathsRequest, checks.paths),
             "image": Method(ImageRequest, checks.image),
             "stacks": Method(StacksRequest, self._stacks, limit_s=STACKS_LIMIT_S),
-            "checkpoints": Method(CheckpointsRequest, Checkpoints().newest, limit_s=SEARCH_LIMIT_S),
+            "call_times": Method(StacksRequest, self._call_times, limit_s=STACKS_LIMIT_S),
+            "checkpoints": Method(CheckpointsRequest, checkpoints.newest, limit_s=SEARCH_LIMIT_S),
+            "join_checkpoint": Method(JoinRequest, checkpoints.join, limit_s=SEARCH_LIMIT_S),
+            "drop_checkpoints": Method(DropRequest, checkpoints.drop, limit_s=SEARCH_LIMIT_S),
             "copies": Method(CopiesRequest, self._replication.copies),
             "copy_take": Method(TakeRequest, self._replication.take),
             "copy_send": Method(SendRequest, self._replication.send, limit_s=COPY_LIMIT_S),
@@ -221,6 +238,7 @@ class _Daemon:
             self._housekeeping.expire(),
             watch_idleness(self._root, self._idle_exit_s, self._is_needed, self._finish),
             watch_training(self._training, self._sampler, self._attempts.census),
+            self._sharing.watch(),
         )
         tasks = [asyncio.create_task(duty) for duty in duties]
         await self._stop.wait()
@@ -269,7 +287,17 @@ class _Daemon:
         found = await self._changes.run(lambda: look(request))
         reply = await self._changes.in_turn(partial(self._attempts.prepare, found=found), alone=True)(request)
         self._housekeeping.remove_old_soon()  # The reply does not wait for it.
+        self._sharing.look_soon()
         return reply
+
+    async def _queue(self, request: QueueRequest) -> QueueReply:
+        reply = await self._changes.in_turn(self._attempts.line_up, alone=True)(request)
+        return replace(reply, holds=self._sharing.holds())
+
+    async def _start(self, request: StartRequest) -> NodeStatus:
+        status = await self._changes.in_turn(self._attempts.start, alone=True)(request)
+        self._sharing.look_soon()
+        return status
 
     async def _start_packed(self, request: PackedStartRequest) -> NodeStatus:
         started: NodeStatus = await self._methods["start"].call(await self._changes.run(lambda: unpacked(request)))
@@ -280,6 +308,7 @@ class _Daemon:
         await self._changes.run(lambda: self._attempts.ask_to_end(request))
         status = await self._changes.in_turn(self._attempts.stop)(request)
         self._housekeeping.remove_old_soon()
+        self._sharing.look_soon()
         return status
 
     async def _rendezvous(self, request: RendezvousRequest) -> RendezvousReply:
@@ -288,6 +317,10 @@ class _Daemon:
     async def _stacks(self, request: StacksRequest) -> StacksReply:
         files = self._attempts.files(request.key)
         return await self._stack_workers.run(lambda: reading.read(files, request))
+
+    async def _call_times(self, request: StacksRequest) -> CallTimesReply:
+        files = self._attempts.files(request.key)
+        return await self._stack_workers.run(lambda: reading.read_times(files, request))
 
     async def _warm(self, request: WarmRequest) -> WarmReply:
         return await self._changes.run(lambda: self._warm_starts.ask(request))

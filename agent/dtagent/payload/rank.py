@@ -10,6 +10,7 @@ import contextlib
 import faulthandler
 import fcntl
 import importlib.machinery
+import importlib.util
 import json
 import os
 import re
@@ -57,6 +58,7 @@ def main(argv: list[str]) -> None:
             )
 
     _at_the_end(end_well)
+    sys.meta_path.append(_Collectives)
     try:
         _run(argv)
     except SystemExit as end:
@@ -81,6 +83,19 @@ def main(argv: list[str]) -> None:
         sys.excepthook(type(error), error.with_traceback(frames), frames)
         sys.stderr.flush()
         raise SystemExit(code) from None
+
+
+class _Collectives:
+    """Finds `dttui_collectives`, which lies beside this file, where the script imports it and has none of its own."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
+        """Return where it is; `None` of any other module."""
+        place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "collectives")
+        file = os.path.join(place, "__init__.py")
+        if name != "dttui_collectives" or not os.path.exists(file):
+            return None
+        return importlib.util.spec_from_file_location(name, file, submodule_search_locations=[place])
 
 
 def _leave_out(frames: types.TracebackType | None, name: str) -> None:
@@ -234,10 +249,10 @@ def _record(home: str, rank: str, code: int, error: str, text: str | None) -> No
     body["memory_limit_mib"] = _memory_limit_mib()
     body["local_rank"] = _local_rank()
     _write(os.path.join(home, "failures", f"{rank}.json"), body)
-    elastic = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    if elastic and text:
+    error_file = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if error_file and text:
         extra = {"py_callstack": clipped, "timestamp": str(int(now))}
-        _write(elastic, {"message": {"message": error, "extraInfo": extra}})
+        _write(error_file, {"message": {"message": error, "extraInfo": extra}})
 
 
 def _memory_limit_mib() -> int | None:

@@ -21,6 +21,8 @@ SIGNAL = SIGRTMAX - 3
 """Has a process write its stacks: hardly a script uses it, and from one that does we keep away."""
 RECORDED = "2000"
 """Collectives that torch keeps in mind of each rank, where nothing else was asked for."""
+LAST_ANSWER_S = 2.0
+"""How long the end of a rank waits for who is being answered."""
 _PR_SET_PTRACER = 0x59616D61
 _ANY = -1
 _WARNINGS = b"WorkerServer.cpp"
@@ -49,10 +51,10 @@ def prepare(folder: str, rank: str, start_time: int) -> dict[str, Callable[[Any]
     def serve(_module: Any) -> None:
         if os.getpid() == record["pid"]:
             # Never let go of: its end would print lines, and wait for who is just being answered.
-            _keep_for_ever(_server(folder, f"{rank}.sock"))
+            _keep_for_ever(_server(folder, f"{rank}.sock", record["pid"]))
 
     def keep_away(module: Any) -> None:
-        _yield_signal(module, path)
+        _yield_signal(module, path, record)
 
     return {"torch.distributed.distributed_c10d": serve, "signal": keep_away}
 
@@ -82,22 +84,28 @@ def _register(dump: str) -> None:
     faulthandler.register(SIGNAL, file=stream, all_threads=True, chain=False)
 
 
-def _yield_signal(module: Any, record: str) -> None:
+def _yield_signal(module: Any, path: str, record: dict[str, Any]) -> None:
     """Have the script take the signal for itself where it wants it: then nobody is told of it any more."""
     plain = module.signal
 
     def taking(number: Any, handler: Any) -> Any:
         if int(number) == SIGNAL:
-            with contextlib.suppress(OSError):
-                os.unlink(record)
+            record.pop("signal", None)
+            try:
+                _write(path, record)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
             faulthandler.unregister(SIGNAL)
         return plain(number, handler)
 
     module.signal = taking
 
 
-def _server(folder: str, name: str) -> Any:
+def _server(folder: str, name: str, pid: int) -> Any:
     """Start torch's server; it answers on a thread of its own, also while all of Python waits."""
+    import atexit
+
     from torch._C._distributed_c10d import _WorkerServer
 
     place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -106,9 +114,49 @@ def _server(folder: str, name: str) -> Any:
             os.unlink(name, dir_fd=place)
         with _without_its_line():
             # By the descriptor, since paths of sockets have a limit of 107 bytes. The port says that it is no address.
-            return _WorkerServer(f"/proc/self/fd/{place}/{name}", -1)
+            address = f"/proc/self/fd/{place}/{name}"
+            server = _WorkerServer(address, -1)
+            atexit.register(_end_answers, os.path.join(folder, name), address, pid)
+            return server
     finally:
         os.close(place)
+
+
+def _end_answers(path: str, address: str, pid: int) -> None:
+    """Have nobody answered any more once Python ends: a thread of the server's would die at its lock, and the rank too.
+
+    Not by the server's own end, which waits for that thread with the lock held.
+    """
+    import socket
+    import time
+
+    if os.getpid() != pid:
+        return
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+    deadline = time.monotonic() + LAST_ANSWER_S
+    while connections := _connections(address):
+        if time.monotonic() > deadline:
+            for number in connections:
+                with contextlib.suppress(OSError), socket.socket(fileno=os.dup(number)) as connection:
+                    connection.shutdown(socket.SHUT_RDWR)
+            return
+        time.sleep(0.005)  # Which lets it have the lock.
+
+
+def _connections(address: str) -> list[int]:
+    """Return the descriptors of those that are being answered, or wait for it."""
+    import select
+    import socket
+
+    found = []
+    for number in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(number)) as own:
+            if own.family == socket.AF_UNIX and own.getsockname() == address:
+                is_listener = own.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                if not is_listener or select.select([own], [], [], 0)[0]:
+                    found.append(number)
+    return found
 
 
 class _without_its_line:

@@ -7,9 +7,13 @@ from dataclasses import dataclass, field
 from dtagent.protocol.notices import Notice
 
 MAX_DIRECTORIES = 16
-MAX_COMPLETE = 16
+MAX_COMPLETE = 256
 """Asked for of one directory."""
 MAX_SEARCH_S = 60.0
+PART = "part"
+"""Form of what one host has written of a checkpoint, without the file that names all of it."""
+JOINED = "joined"
+"""What is called, in a directory of copies, where parts are brought together."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,8 @@ class CheckpointsRequest:
     """How long the search of each may take: a network disk that is gone hangs."""
     verify_s: float = 0.0
     """How long of it the newest may be read for, to see by checksums whether it has changed since it was written."""
+    parts: bool = False
+    """Whether those are told, too, of which the directory may have a part alone."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,9 @@ class CheckpointsOf:
     detail: str = ""
     """Why it could not be told."""
     detail_notice: Notice | None = None
+    parts: list[FoundCheckpoint] = field(default_factory=list)
+    """Where they are asked for: newer ones of which not all shards are here, the newest one first; one without the file
+    that names all of it has the form `part`."""
 
 
 @dataclass(frozen=True)
@@ -73,3 +82,65 @@ class CheckpointsReply:
     """In the order of the directories; one that does not exist has no checkpoints."""
 
     directories: list[CheckpointsOf] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class WrittenIn:
+    """Where and when an attempt of a job that others have followed wrote checkpoints."""
+
+    directory: str
+    """Absolute path."""
+    since: float
+    """Unix time at which it began, by the host's clock: what was changed last before that is of others."""
+    until: float
+    """Likewise, at which the one after it began."""
+
+
+@dataclass(frozen=True)
+class DropRequest:
+    """Asks to remove the complete checkpoints of attempts that others have followed."""
+
+    written: list[WrittenIn]
+    spared: list[str] = field(default_factory=list)
+    """Paths of checkpoints that stay."""
+    seconds: float = 45.0
+    """How long it may take; what is left then is removed by the next call."""
+    own: list[FoundCheckpoint] = field(default_factory=list)
+    """Complete ones of the running attempt: what goes has their form and is called as they are, but for its number."""
+    step: int | None = None
+    """Newest step of which the running attempt has one on every host that has any: what goes is not newer. `None`
+    removes nothing."""
+
+
+@dataclass(frozen=True)
+class DropReply:
+    """What was removed."""
+
+    count: int = 0
+    size_bytes: int = 0
+    detail: str = ""
+    """Why something that was to go is still there; of several the first."""
+    detail_notice: Notice | None = None
+
+
+@dataclass(frozen=True)
+class JoinRequest:
+    """Asks to make one checkpoint of its parts."""
+
+    store: str
+    """Absolute path of a directory of copies."""
+    parts: list[str]
+    """Absolute paths, that which this host has written first."""
+    seconds: float = 45.0
+    """How long it may take."""
+
+
+@dataclass(frozen=True)
+class JoinReply:
+    """What came of it."""
+
+    path: str = ""
+    """Absolute path of the whole; empty where there is none."""
+    detail: str = ""
+    """Why there is none."""
+    detail_notice: Notice | None = None

@@ -17,8 +17,10 @@ from dtagent.protocol.said import NOTICE
 from dtagent.protocol.telemetry import (
     DeviceRate,
     DiskUse,
+    GpuHold,
     GpuProcess,
     GpuSample,
+    GpuWait,
     HostSample,
     MigInstance,
     RankSample,
@@ -43,6 +45,8 @@ _PARTS: dict[str, type] = {
     "file_systems": DiskUse,
     "disks": DeviceRate,
     "rdma": DeviceRate,
+    "holds": GpuHold,
+    "waits": GpuWait,
 }
 """Fields whose values are lists of dataclasses."""
 

@@ -116,6 +116,17 @@ class EventKind(str, Enum):
     """One of the job's own `monitoring.alerts`; data: alert (its name), severity, and what it matched."""
     RANK_FAILED = "rank_failed"
     """data: exit_code, signal, error, traceback, tail (last lines of its stderr)."""
+    HANG = "hang"
+    """No step and no line of any rank for long. data: severity (info: it goes on, and no more), silent_s, step
+    (the last), groups (where ranks stand, each with its ranks and their nodes), said (that in words), file (all stacks,
+    below the job's directory), hint, and restarts, whether it ends the attempt."""
+    HEALTH = "health"
+    """The job's own command has it that a host is unhealthy, or healthy again (severity info). `node` names it; data:
+    severity, since (Unix time), seconds (so far), what (in words), exit_code, signal, timed_out, error (why it could
+    not be started), line (the last that it printed), hint, and restarts, whether it ends the attempt."""
+    STRAGGLER = "straggler"
+    """Other ranks wait for one, or no more (severity info). `node` and `rank` name it; data: severity, since (Unix
+    time), share (of the time, that the others wait for it), late_s (by how much it comes later, the median), hint."""
     RESTARTED = "restarted"
     """A new attempt has come to its first step, or where none reports any, all its ranks run; data: cause, why the one
     before failed; lost_steps, how many are made again, and seconds, from the failure to now, where they are known."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dtagent.protocol.notices import Notice
+from dtagent.protocol.rdma import RdmaPort
 
 PACKAGES = (
     "torch",
@@ -100,25 +101,6 @@ class Interface:
     numa_node: int | None = None
     is_virtual: bool = False
     """No device of its own: a bridge, a bond, a container's end of a pair."""
-
-
-@dataclass(frozen=True)
-class RdmaPort:
-    """A port of an InfiniBand or RoCE device."""
-
-    device: str
-    """`mlx5_0`, as NCCL_IB_HCA names it."""
-    port: int
-    state: str
-    """`ACTIVE`, `DOWN`, `INIT`."""
-    link_layer: str | None = None
-    """`InfiniBand` or `Ethernet`, which is RoCE."""
-    rate_gbit_s: float | None = None
-    interface: str | None = None
-    """The network interface on the same device."""
-    gid: str | None = None
-    """The first; InfiniBand's subnet and port in one."""
-    numa_node: int | None = None
 
 
 @dataclass(frozen=True)

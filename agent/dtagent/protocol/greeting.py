@@ -39,5 +39,11 @@ class HelloReply:
     """Whether it carries out `ProcessSpec.removal`, and tells `PrepareReply.user_ids`."""
     fences_itself: bool = False
     """Whether it ends an attempt by `StartRequest.self_fence_s`."""
+    keeps_line: bool = False
+    """Whether jobs may wait for GPUs there, by `QueueRequest`."""
+    checks_health: bool = False
+    """Whether it runs `StartRequest.health`."""
+    tells_call_times: bool = False
+    """Whether it tells when ranks called their collectives."""
     unpacks: list[str] = field(default_factory=list)
     """What of `packing.PACKINGS` it takes a `PackedStartRequest` by."""

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.health import Health, HealthCheck
 from dtagent.protocol.meeting import Disturbance, FormedGroup, Numbering
 from dtagent.protocol.notices import Notice
 from dtagent.protocol.sentences import SENTENCES
@@ -111,6 +112,8 @@ class StartRequest:
     self_fence_s: float | None = None
     """Silence of those who follow the attempt after which its processes are ended; `None` for never. An agent whose
     greeting does not say that it fences itself never would."""
+    health: HealthCheck | None = None
+    """What says whether it goes well here. An agent whose greeting does not say that it checks health never asks it."""
 
 
 @dataclass(frozen=True)
@@ -238,6 +241,8 @@ class NodeStatus:
     reason_notice: Notice | None = None
     warnings_notice: list[Notice | None] | None = None
     """In the order of the warnings."""
+    health: Health | None = None
+    """What `StartRequest.health` has come to; `None` until that is known."""
 
     @property
     def end_reason(self) -> EndReason | None:

@@ -1,7 +1,7 @@
 """What a metric is, declared once, at its field: of samples what a host reads, of reports what ranks tell.
 
 Prometheus text, what a client asks for, what trainers and scripts call it, conditions of alerts, cells and plots of
-screens all follow from that. Pure.
+screens all follow from that, and rates read alike in all of them. Pure.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ PER_S = Unit("/s")
 TOKENS_PER_S = Unit("tok/s")
 SAMPLES_PER_S = Unit("samples/s")
 STEPS_PER_S = Unit("steps/s")
+
+_SCALES = ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
+"""From which size on, what it is divided by, and the prefix for that."""
 
 LOSS = "loss"
 SPEED = "speed"
@@ -165,3 +168,45 @@ def aggregated(items: Sequence[Any], name: str) -> float | None:
         return None
     kind: type = type(items[0])
     return metrics_of(kind)[name].aggregation(values)
+
+
+def is_rate(symbol: str) -> bool:
+    """Whether a unit's symbol is one of so many a second."""
+    return symbol.endswith("/s")
+
+
+def scale_of(size: float) -> tuple[float, str]:
+    """Return what numbers of a size are divided by where they are shown, and the prefix for that."""
+    return next(((divisor, prefix) for least, divisor, prefix in _SCALES if abs(size) >= least), (1.0, ""))
+
+
+def scaled(value: float) -> str:
+    """Return a number in three digits or so: `81.2k`."""
+    number, prefix = _parts(value)
+    return number + prefix
+
+
+def rate_text(value: float, symbol: str) -> str:
+    """Return a rate with its unit: `1.2 GB/s`, `81.2k tok/s`, `45/s`."""
+    return with_unit(*_parts(value), symbol)
+
+
+def with_unit(number: str, prefix: str, symbol: str) -> str:
+    """Return the digits of a number, its prefix and its unit together; bytes take the prefix, what is counted does not.
+
+    Args:
+        number: as it is shown, without the prefix.
+        prefix: as of `scale_of`.
+        symbol: of the unit; empty for none.
+    """
+    if symbol == "B/s":
+        return f"{number} {prefix}{symbol}"
+    gap = "" if not symbol or symbol.startswith("/") else " "
+    return f"{number}{prefix}{gap}{symbol}"
+
+
+def _parts(value: float) -> tuple[str, str]:
+    divisor, prefix = scale_of(value)
+    if prefix:
+        return f"{value / divisor:.1f}", prefix
+    return (f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"), ""

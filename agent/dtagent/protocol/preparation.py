@@ -34,6 +34,14 @@ class PrepareRequest:
     """One of the range to take if it is free: the one that the other hosts were seen to reach."""
     is_behind_prefix: bool = False
     """Whether what is put before the interpreter decides which it is: it is not looked for on the host then."""
+    asked_at: float | None = None
+    """Unix time at which the person asked for the job, by the login node's clock; whoever waits since before that gets
+    GPUs first. `None`: just now."""
+    for_s: float | None = None
+    """For how long its user means to need the GPUs; others are told, and nothing happens then."""
+    may_restart: bool = False
+    """Whether another attempt may follow: nobody who asked later gets its GPUs within seconds of a bad end, unless the
+    job leaves the line meanwhile."""
 
     def __post_init__(self) -> None:
         """Raise OutOfRangeError for ports that there are none of."""

@@ -68,6 +68,7 @@ SIMULATED_HELD = Sentence("simulated-held", "{wanted} simulated GPUs are wanted 
 JOB_HAS_GPUS = Sentence("job-has-gpus", "job {job} has GPU {gpus}")
 JOB_HAS_GPUS_SINCE = Sentence("job-has-gpus-since", "job {job} has GPU {gpus} since {since}")
 USER_HAS_GPUS_SINCE = Sentence("user-has-gpus-since", "job {job} of {user} has GPU {gpus} since {since}")
+JOB_WAITS_FOR_GPUS = Sentence("job-waits-for-gpus", "job {job} of {user} has waited for {count} since {since}")
 GPUS_NOT_LOCKED = Sentence(
     "gpus-not-locked",
     "the GPUs of this host cannot be kept from its other users: {path}: {reason}; root mends it by"
@@ -138,6 +139,7 @@ PARTS_OF_ONE = Sentence("parts-of-one", "there are several files, and none says 
 CAME_TO_NOTHING = Sentence("came-to-nothing", "an attempt that resumed from it came to nothing")
 SEARCH_SILENT = Sentence("search-silent", "the search for checkpoints was not done within {seconds} s")
 SEARCH_FAILED = Sentence("search-failed", "checkpoints could not be looked for: {error}")
+NOT_REMOVED = Sentence("not-removed", "{path} cannot be removed: {error}")
 
 # Of copies of checkpoints on other hosts.
 COPY_OF_A_LINK = Sentence("copy-of-a-link", "{path} is a link to a directory: what it leads to is not copied")
@@ -286,6 +288,16 @@ ROOT_ON_NETWORK = Sentence(
 )
 ELSEWHERE = Sentence("elsewhere", "choose another place (agent_root in the inventory)")
 
+# Why nothing could read the stack of a process.
+STACK_UNREAD = Sentence("stack-unread", "{reasons}")
+STACK_TOOL_FAILED = Sentence("stack-tool-failed", "{tool}: {reason}")
+STACK_WITHOUT_END = Sentence("stack-without-end", "{tool}: an answer without end")
+STACK_STATUS = Sentence("stack-status", "{tool}: status {status}")
+STACK_SIGNAL_NOT_CAUGHT = Sentence("stack-signal-not-caught", "signal {number}: not caught")
+STACK_SIGNAL_FAILED = Sentence("stack-signal-failed", "signal {number}: {reason}")
+STACK_SIGNAL_UNANSWERED = Sentence("stack-signal-unanswered", "signal {number}: no answer in {seconds} s")
+STACK_NOT_IN_ANSWER = Sentence("stack-not-in-answer", "no stack in what it wrote")
+
 # What a GPU is held back by, and what its driver asks for: here English is the code, as samples have it.
 APPLICATION_CLOCKS = Sentence("application clocks", "application clocks")
 POWER_CAP = Sentence("power cap", "power cap")
@@ -297,6 +309,10 @@ POWER_BRAKE = Sentence("power brake", "power brake")
 DISPLAY_CLOCKS = Sentence("display clocks", "display clocks")
 BOARD_LIMIT = Sentence("board limit", "board limit")
 RELIABILITY_VOLTAGE = Sentence("reliability voltage", "reliability voltage")
+HELD_BACK = frozenset(
+    item.code for item in (HARDWARE_SLOWDOWN, SOFTWARE_THERMAL_SLOWDOWN, HARDWARE_THERMAL_SLOWDOWN, POWER_BRAKE)
+)
+"""Codes of reasons for a low clock that are no choice of anybody's, and not usual under load as a power cap is."""
 GPU_RESET = Sentence("GPU reset", "GPU reset")
 NODE_REBOOT = Sentence("node reboot", "node reboot")
 DRAIN_P2P = Sentence("drain P2P", "drain P2P")

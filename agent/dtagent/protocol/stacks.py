@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.notices import Notice
 
 MOST_FRAMES = 48
 """Of a thread that are told: the innermost ones, and a few outermost."""
@@ -16,6 +17,8 @@ MOST_CHILDREN = 16
 MOST_CALLS = 32
 """Newest collectives of each process group that are told."""
 MOST_GROUPS = 32
+MOST_TIMES = 256
+"""Newest collectives of each process group of which it is told when they were called."""
 MOST_NAME = 200
 """Characters of a name or a path."""
 MOST_RANKS = 512
@@ -93,8 +96,9 @@ class ProcessStacks:
     source: str = ""
     """By what its stack was read: `py-spy`, `torch`, `faulthandler`; empty where it could not be."""
     detail: str = ""
-    """Why it could not be, in the words of what was tried."""
+    """Why it could not be, with the words of what was tried."""
     threads: list[Thread] = field(default_factory=list)
+    detail_notice: Notice | None = None
 
 
 @dataclass(frozen=True)
@@ -115,3 +119,30 @@ class StacksReply:
     """In order of rank."""
 
     ranks: list[RankStacks] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class GroupTimes:
+    """When a rank called the collectives of one process group, the newest ones in order."""
+
+    group: str
+    """Its name, alike on all its ranks."""
+    numbers: list[int] = field(default_factory=list)
+    """Of those in its process group, from 1."""
+    times: list[float] = field(default_factory=list)
+    """Unix time of each, this host's clock."""
+
+
+@dataclass(frozen=True)
+class RankTimes:
+    """When a rank called its collectives, by torch's flight recorder."""
+
+    rank: int
+    groups: list[GroupTimes] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class CallTimesReply:
+    """In order of rank; without those that do not say."""
+
+    ranks: list[RankTimes] = field(default_factory=list)

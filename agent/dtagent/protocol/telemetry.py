@@ -83,7 +83,7 @@ class GpuSample:
         MHZ, "Clock of the multiprocessors.", prometheus="gpu_sm_clock_hertz", aggregation=min, watched=True
     )
     throttle_reasons: list[str] | None = field(default=None, metadata=ASKED_FOR)
-    """What holds it back: sentences whose code is their English."""
+    """What holds it back: codes of sentences, such as `HARDWARE_SLOWDOWN`'s, whose English is their code."""
     ecc_uncorrected: int | None = metric(
         COUNT,
         "Memory errors that were not corrected, since the driver was loaded.",
@@ -100,6 +100,7 @@ class GpuSample:
         "Share of the time in which memory was used.",
         prometheus="gpu_memory_utilization_ratio",
         aggregation=mean,
+        watched=True,
     )
     """Share of the last interval in which memory was read or written."""
     memory_clock_mhz: int | None = metric(
@@ -239,6 +240,37 @@ class DeviceRate:
 
 
 @dataclass(frozen=True)
+class GpuHold:
+    """GPUs that are set aside for somebody, whether or not anything runs on them. Times are Unix time, this host's."""
+
+    user: str
+    """Name, or number where there is none."""
+    job: str | None = None
+    gpus: list[int] = field(default_factory=list)
+    """Indices."""
+    simulated: int | None = None
+    """How many simulated GPUs."""
+    since: float | None = None
+    until: float | None = None
+    """When its user means to be done; nothing happens then."""
+
+
+@dataclass(frozen=True)
+class GpuWait:
+    """A job that waits for GPUs of a host."""
+
+    user: str
+    job: str
+    asked_at: float
+    """Unix time at which its user asked, by the clock of the login node."""
+    gpus: int = 0
+    simulated: int | None = None
+    """How many simulated GPUs."""
+    stands_aside: bool = False
+    """Whether it lets others by for now: another of its hosts cannot be reached."""
+
+
+@dataclass(frozen=True)
 class HostSample:
     """One reading of a host."""
 
@@ -284,6 +316,10 @@ class HostSample:
     """InfiniBand and RoCE ports."""
     oom_kills: int | None = field(default=None, metadata=ASKED_FOR)
     """Processes that the kernel has killed for want of memory since the host started, in any cgroup."""
+    holds: list[GpuHold] | None = field(default=None, metadata=ASKED_FOR)
+    """Whose GPUs are, by what this agent has set aside and by the locks of all users; some seconds old."""
+    waits: list[GpuWait] | None = field(default=None, metadata=ASKED_FOR)
+    """Who waits for GPUs, the first one first; as old."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from dtagent.protocol.replication import SendRequest, TakeReply, TakeRequest
 from dtagent.protocol.rpc import to_wire
 from dtagent.replication.sending import send
 from dtagent.replication.taking import MOST_STRANGERS, take
-from dtagent.system.network import narrow, reserve_port
+from dtagent.system.interfaces import narrow, reserve_port
 from dtagent.system.units import MIB
 
 MEMORY_BYTES = 1024 * MIB

@@ -15,8 +15,8 @@ from typing import Any
 from dtagent.protocol import sentences
 from dtagent.protocol.replication import SendReply, SendRequest
 from dtagent.protocol.said import Said, recalled
-from dtagent.replication.link import SILENCE_LIMIT_S, PeerLink, PeerLinkError, reach
 from dtagent.replication.manifest import CopiedFile, CopyError, Manifest, manifest_of
+from dtagent.replication.peer_connection import SILENCE_LIMIT_S, PeerLink, PeerLinkError, reach
 from dtagent.system.units import MIB
 from dtagent.system.untrusted_files import opened
 
@@ -24,7 +24,7 @@ CHUNK_BYTES = MIB
 LEAST_RATE = 64 * 1024
 
 
-class Pace:
+class RateLimit:
     """Keeps what is sent within a rate, measured from the start on.
 
     Args:
@@ -66,7 +66,7 @@ def send(request: SendRequest) -> SendReply:
         with closing(stream):
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             link = reach(stream, bytes.fromhex(request.key))
-            path, sent = exchange(link, manifest, Pace(request.bytes_per_s).spend)
+            path, sent = exchange(link, manifest, RateLimit(request.bytes_per_s).spend)
         return SendReply(path, manifest.size_bytes, sent, time.monotonic() - began)
     except CopyError as error:
         return SendReply(detail=error.why)

@@ -20,8 +20,8 @@ from dtagent.locations import make_private
 from dtagent.protocol import sentences
 from dtagent.protocol.replication import TakeRequest
 from dtagent.replication import kept
-from dtagent.replication.link import PeerLink, PeerLinkError, admit
 from dtagent.replication.manifest import CopiedFile, CopyError, decoded
+from dtagent.replication.peer_connection import PeerLink, PeerLinkError, admit
 from dtagent.system.units import MIB
 
 AWAIT_S = 30.0

@@ -14,10 +14,12 @@ from dtagent.protocol.stacks import (
     MOST_GROUPS,
     MOST_NAME,
     MOST_THREADS,
+    MOST_TIMES,
     OUTERMOST,
     Call,
     Frame,
     GroupCalls,
+    GroupTimes,
     Thread,
 )
 
@@ -65,42 +67,66 @@ def of_faulthandler(text: str) -> list[Thread]:
 
 def of_recorder(text: str) -> list[GroupCalls]:
     """Return the collectives in torch's flight recorder. Raises ValueError for what is none of its dumps."""
-    try:
-        told = json.loads(text)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-    if not isinstance(told, dict):
-        raise ValueError("no object")
+    told = _recorded(text)
     config = {str(item.get("name", "")): item for item in _objects(_values(told.get("pg_config")))}
     status = told.get("pg_status")
     status = status if isinstance(status, dict) else {}
     calls: dict[tuple[str, str], list[Call]] = {}
     ids: dict[tuple[str, str], str] = {}
     for entry in _objects(told.get("entries")):
-        names = entry.get("process_group")
-        number = _natural(entry.get("collective_seq_id"))
-        if not isinstance(names, list) or len(names) != 2 or not number or entry.get("is_p2p") is not False:
+        if (found := _known_as(entry)) is None:
             continue
-        key = (_name(names[0]), _name(names[1]))
+        key, number = found
         ids[key] = str(entry.get("pg_id"))
         calls.setdefault(key, []).append(_call(entry, number))
     groups = []
-    for key, found in list(calls.items())[:MOST_GROUPS]:
+    for key, own in list(calls.items())[:MOST_GROUPS]:
         # The default group of gloo is configured without a name.
         known = config.get(key[0]) or (config.get("") if key[1] == "default_pg" else None) or {}
         state = status.get(ids[key])
         state = state if isinstance(state, dict) else {}
-        done = max((call.number for call in found if call.is_done), default=None)
+        done = max((call.number for call in own if call.is_done), default=None)
         groups.append(
             GroupCalls(
                 *key,
                 _members(known.get("ranks")),
-                _natural(state.get("last_enqueued_collective")) or max(call.number for call in found),
+                _natural(state.get("last_enqueued_collective")) or max(call.number for call in own),
                 _natural(state.get("last_completed_collective")) or done,
-                sorted(found, key=lambda call: call.number)[-MOST_CALLS:],
+                sorted(own, key=lambda call: call.number)[-MOST_CALLS:],
             )
         )
     return groups
+
+
+def times_of_recorder(text: str) -> list[GroupTimes]:
+    """Return when collectives were called, by torch's flight recorder. Raises ValueError for what is no dump of it."""
+    times: dict[str, dict[int, float]] = {}
+    for entry in _objects(_recorded(text).get("entries")):
+        created = _natural(entry.get("time_created_ns"))
+        if created and (found := _known_as(entry)) is not None:
+            (group, _description), number = found
+            times.setdefault(group, {})[number] = created / 1e9
+    newest = {group: sorted(own.items())[-MOST_TIMES:] for group, own in list(times.items())[:MOST_GROUPS]}
+    return [GroupTimes(group, [item[0] for item in own], [item[1] for item in own]) for group, own in newest.items()]
+
+
+def _recorded(text: str) -> dict[str, Any]:
+    try:
+        told = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(told, dict):
+        raise ValueError("no object")
+    return told
+
+
+def _known_as(entry: dict[str, Any]) -> tuple[tuple[str, str], int] | None:
+    """Return name and description of a collective's process group and its number there; `None` for anything else."""
+    names = entry.get("process_group")
+    number = _natural(entry.get("collective_seq_id"))
+    if not isinstance(names, list) or len(names) != 2 or not number or entry.get("is_p2p") is not False:
+        return None
+    return (_name(names[0]), _name(names[1])), number
 
 
 def _call(entry: dict[str, Any], number: int) -> Call:

@@ -6,10 +6,13 @@ import os
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from pathlib import Path
 
 from dtagent.locations import own_python
+from dtagent.protocol import sentences
+from dtagent.protocol.said import Said
 from dtagent.protocol.stacks import Thread
 from dtagent.stacks import dumps
 from dtagent.system import processes, untrusted_files
@@ -22,16 +25,27 @@ SETTLED_S = 0.1
 """A dump that has not grown for so long is at its end."""
 MOST_ANSWER_BYTES = 8 << 20
 MOST_DUMP_BYTES = 256 << 10
-MOST_DETAIL = 300
+MOST_DETAIL = 180
+
+_STACKS = threading.Lock()
+"""One at a time: a thread that just begins to answer is one of those that another walks through, and Python crashes."""
 
 
 class NoAnswerError(Exception):
-    """It did not work; the text says why, in the words of what was tried."""
+    """It did not work.
+
+    Args:
+        said: why, which may have the words of what was tried.
+    """
+
+    def __init__(self, said: Said) -> None:
+        super().__init__(said)
+        self.said = said
 
 
-def py_spies(pid: int) -> list[str]:
-    """Return the py-spy programs that may be asked about a process: the agent's, the host's and that of its Python."""
-    folders = [os.path.dirname(own_python()), str(Path(own_python()).parents[1] / "tools")]
+def py_spies(pid: int, tools: Path) -> list[str]:
+    """Return the py-spy programs that may be asked about a process: the agent's, that of its Python and the host's."""
+    folders = [str(tools), os.path.dirname(own_python())]
     try:
         folders.append(os.path.dirname(os.readlink(f"/proc/{pid}/exe")))
         command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
@@ -66,12 +80,22 @@ def ask_py_spy(program: str, pid: int, *, may_pause: bool) -> list[Thread]:
             reason = _last_line(done.stderr)
         except (OSError, subprocess.TimeoutExpired) as error:
             reason = type(error).__name__
-    raise NoAnswerError(f"py-spy: {reason}")
+    raise NoAnswerError(sentences.STACK_TOOL_FAILED(tool="py-spy", reason=reason))
 
 
 def _last_line(text: bytes) -> str:
     lines = [line.strip() for line in text[:MOST_DUMP_BYTES].decode(errors="replace").split("\n") if line.strip()]
     return next((line for line in lines if line.startswith("Error")), lines[-1] if lines else "")[:MOST_DETAIL]
+
+
+def ask_server_for_stacks(path: Path) -> str:
+    """Return what torch's server in a rank says of its threads.
+
+    Raises:
+        NoAnswerError: as of `ask_server`.
+    """
+    with _STACKS:
+        return ask_server(path, "dump_traceback")
 
 
 def ask_server(path: Path, handler: str) -> str:
@@ -93,13 +117,15 @@ def ask_server(path: Path, handler: str) -> str:
                     break
                 answer += part
             else:
-                raise NoAnswerError("torch: an answer without end")
+                raise NoAnswerError(sentences.STACK_WITHOUT_END(tool="torch"))
     except OSError as error:
-        raise NoAnswerError(f"torch: {error.strerror or type(error).__name__}") from error
+        reason = error.strerror or type(error).__name__
+        raise NoAnswerError(sentences.STACK_TOOL_FAILED(tool="torch", reason=reason)) from error
     head, _, body = bytes(answer).partition(b"\r\n\r\n")
     status = head.split(b" ", 2)[1:2]
     if status != [b"200"]:
-        raise NoAnswerError(f"torch: status {status[0][:20].decode(errors='replace') if status else '-'}")
+        said = status[0][:20].decode(errors="replace") if status else "-"
+        raise NoAnswerError(sentences.STACK_STATUS(tool="torch", status=said))
     return body.decode(errors="replace")
 
 
@@ -127,7 +153,7 @@ def ask_by_signal(process: processes.ProcessId, number: int, dump: Path) -> str:
         NoAnswerError: it does not catch it, or writes nothing in time.
     """
     if not _catches(process.pid, number):
-        raise NoAnswerError(f"signal {number}: not caught")
+        raise NoAnswerError(sentences.STACK_SIGNAL_NOT_CAUGHT(number=number))
     try:
         with untrusted_files.opened(dump) as stream:
             before = stream.seek(0, os.SEEK_END)
@@ -143,9 +169,9 @@ def ask_by_signal(process: processes.ProcessId, number: int, dump: Path) -> str:
             stream.seek(before)
             text = stream.read(MOST_DUMP_BYTES).decode(errors="replace")
     except (OSError, ValueError) as error:
-        raise NoAnswerError(f"signal {number}: {type(error).__name__}") from error
+        raise NoAnswerError(sentences.STACK_SIGNAL_FAILED(number=number, reason=type(error).__name__)) from error
     if not text:
-        raise NoAnswerError(f"signal {number}: no answer in {DUMP_S:g} s")
+        raise NoAnswerError(sentences.STACK_SIGNAL_UNANSWERED(number=number, seconds=f"{DUMP_S:g}"))
     return text
 
 

@@ -36,6 +36,8 @@ class Family:
     cgroup: Cgroup | None = None
     keepers: tuple[ProcessId, ...] = ()
     """Whose descendants belong to it, not themselves: they adopt what is left below them, and end after it."""
+    mark: str = ""
+    """`NAME=value` that processes have in their environment besides, where only a part of the attempt is meant."""
 
     def scan(self) -> list[ProcessId]:
         """Return the live processes. Raises OSError where that cannot be told, which is not the same as none."""
@@ -49,6 +51,7 @@ class Family:
             f"DTTUI_JOB_ID={self.key.job_id}".encode(),
             f"DTTUI_ATTEMPT={self.key.attempt}".encode(),
             f"DTTUI_NODE_RANK={self.node_rank}".encode(),
+            *([self.mark.encode()] if self.mark else []),
         }
         # Where root looks for them, another user's process may bear the same marks and is not ours to end.
         found |= {

@@ -17,9 +17,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dtagent.locations import AttemptFiles, make_private, rank_of
+from dtagent.locations import AttemptFiles, make_private, rank_of, write_atomic
 from dtagent.protocol import sentences
 from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.health import Health, HealthCheck
 from dtagent.protocol.jobs import EndReason, Leftover, NodeState, ProcessSpec, StartRequest
 from dtagent.protocol.rpc import to_wire
 from dtagent.protocol.said import Said
@@ -27,10 +28,11 @@ from dtagent.supervision import container_removal, journal, logcap, shared_memor
 from dtagent.supervision.family import KILL_DEADLINE_S, Family, kill_all
 from dtagent.supervision.forked import ForkedProcess, fork
 from dtagent.supervision.forkserver_client import ForkServerClient
+from dtagent.supervision.health import HealthRunner
 from dtagent.supervision.oom_kills import OomKills
 from dtagent.supervision.records import Records
 from dtagent.supervision.self_fence import SelfFence
-from dtagent.system import cgroup, gpu_locks, processes, untrusted_files
+from dtagent.system import cgroup, gpu_locks, proc_stat, processes, untrusted_files
 from dtagent.system.retry import retry_when_short
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -53,12 +55,12 @@ WORDS = {"served": SERVED, "stop": STOP, "kill": KILL}
 """What the file `stop` of an attempt may say, the strongest last, and the signal that says the same."""
 
 
-def supervise(directory: Path, warm: ForkServerClient | None = None, held: Sequence[int] = ()) -> int:
+def supervise(directory: Path, forkserver: ForkServerClient | None = None, held: Sequence[int] = ()) -> int:
     """Run the attempt in `directory`, whose lock the caller holds, to its end; return 0, or 1 where it ran before.
 
     Args:
         directory: of the attempt.
-        warm: what a process with `warm_start` is forked by.
+        forkserver: what a process with `warm_start` is forked by.
         held: descriptors of the locks on its GPUs.
     """
     files = AttemptFiles(directory)
@@ -66,7 +68,7 @@ def supervise(directory: Path, warm: ForkServerClient | None = None, held: Seque
         return 1  # Nothing is started twice.
     request = _request(files.start)
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    Supervisor(files, request, warm, held).run()
+    Supervisor(files, request, forkserver, held).run()
     return 0
 
 
@@ -74,11 +76,11 @@ class Supervisor:
     """One attempt on this host, from its start to its end."""
 
     def __init__(
-        self, files: AttemptFiles, request: StartRequest, warm: ForkServerClient | None, held: Sequence[int] = ()
+        self, files: AttemptFiles, request: StartRequest, forkserver: ForkServerClient | None, held: Sequence[int] = ()
     ) -> None:
         self._files = files
         self._held = held
-        self._warm = warm
+        self._forkserver = forkserver
         """Until a process was started by it, or could not be."""
         self._forked: ForkedProcess | None = None
         self._request = request
@@ -93,6 +95,8 @@ class Supervisor:
         reports = (files.metrics, files.trainer)
         self._fence = SelfFence(files, request.self_fence_s)
         self._log_cap = logcap.LogCap(files.logs, request.log_cap_bytes, self._warn, reports, self._cut)
+        self._health: HealthRunner | None = None
+        self._health_told: Health | None = None
         self._children: dict[int, str] = {}
         self._services = {spec.name for spec in request.processes if spec.is_service}
         self._has_served = False
@@ -117,7 +121,11 @@ class Supervisor:
         for spec in self._request.processes:
             if self._is_told_to_stop or not self._spawn(spec):
                 break
+        self._health = self._health_runner()
         stop_reason = self._wait_for_end()
+        if self._health is not None:
+            self._health.close(self._reap)
+            self._health = None
         leftovers = self._end(stop_reason)
         if not leftovers and self._forked is not None:
             self._forked.await_stem()
@@ -133,6 +141,24 @@ class Supervisor:
         why = sentences.SENTENCES[stop_reason]() if stop_reason is not None else Said("")
         told = {"reason": why, "notice": why.notice}
         self._record(state, **told, leftovers=to_wire(leftovers), usage=self._usage())
+
+    def _health_runner(self) -> HealthRunner | None:
+        check = self._request.health
+        if check is None or not self._request.processes:
+            return None
+        environment = {**os.environ, **self._request.processes[0].env}
+        return HealthRunner(check, self._family, environment, self._has_all_ranks, self._tell_health)
+
+    def _has_all_ranks(self) -> bool:
+        """Whether every rank of this node runs the user's code; their numbers say nothing where torchrun gives them."""
+        return sum(rank_of(path) is not None for path in self._files.ranks.glob("*.json")) >= len(self._request.ranks)
+
+    def _tell_health(self, health: Health) -> None:
+        """Write what is known, unless it is there. No record: for want of it nothing else may go unwritten."""
+        if health != self._health_told or not self._files.health.exists():
+            with contextlib.suppress(OSError):  # It is tried again after the next run.
+                write_atomic(self._files.health, json.dumps(to_wire(health)))
+                self._health_told = health
 
     def _announce(self) -> None:
         identity = processes.identify(os.getpid())
@@ -181,16 +207,16 @@ class Supervisor:
 
     def _fork(self, spec: ProcessSpec, environment: dict[str, str], out: int, err: int) -> bool:
         """Have a process forked that has its imports done; return whether it runs. Where not, nothing of it is left."""
-        warm, self._warm = self._warm, None
-        if warm is None:
+        forkserver, self._forkserver = self._forkserver, None
+        if forkserver is None:
             return False
-        forked = fork(warm, spec, environment, (out, err), self._family, self._warn, self._forked_ended)
+        forked = fork(forkserver, spec, environment, (out, err), self._family, self._warn, self._forked_ended)
         if forked is None:
             return False
         self._forked = forked
         self._family = self._memory.family = dataclasses.replace(self._family, keepers=forked.keepers)
-        for forkserver in forked.keepers:
-            self._note("stem", pid=forkserver.pid, start_time=forkserver.start_time)
+        for keeper in forked.keepers:
+            self._note("stem", pid=keeper.pid, start_time=keeper.start_time)
         self._children[forked.pid] = spec.name
         self._has_started(spec, forked.pid, forked.id)
         return True
@@ -258,6 +284,7 @@ class Supervisor:
                     continue
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
+            self._wake_stopped()
             needs_grace = self._has_served or (reason is EndReason.STOPPED and not self._waits_for_others())
             grace_s = self._request.grace_s if needs_grace else LEFTOVER_GRACE_S
             self._wait_while(lambda: bool(self._children), self._wait, grace_s)
@@ -268,6 +295,14 @@ class Supervisor:
                     processes.send(process, signal.SIGTERM)
                 self._wait_while(lambda: bool(self._family.scan()), self._wait_for_all, LEFTOVER_GRACE_S)
         return kill_all(self._family, KILL_DEADLINE_S, on_wait=self._reap)
+
+    def _wake_stopped(self) -> None:
+        """Let those run on that are stopped by a signal: only then do they hear TERM, and launchers wait for them."""
+        with contextlib.suppress(OSError):
+            for process in self._family.scan():
+                stat = proc_stat.read(process.pid)
+                if stat is not None and stat.state == "T":
+                    processes.send(process, signal.SIGCONT)
 
     def _waits_for_others(self) -> bool:
         """Whether all ranks of this node have ended, and what is left is a launcher that waits for other nodes."""
@@ -297,6 +332,8 @@ class Supervisor:
     def _wait(self, timeout_s: float | None) -> None:
         """Wait for a signal; those of children that ended say nothing of which, so all are asked after."""
         due_s = min(self._log_cap.wait_s(), self._records.wait_s())
+        if self._health is not None:
+            due_s = min(due_s, self._health.wait_s())
         awaited: list[Any] = [self._wake_read, *(self._forked.awaited if self._forked is not None else [])]
         select.select(awaited, [], [], due_s if timeout_s is None else min(timeout_s, due_s))
         with contextlib.suppress(BlockingIOError):
@@ -308,6 +345,8 @@ class Supervisor:
             gpu_locks.restore(descriptor)
         self._fence.look()
         self._reap()
+        if self._health is not None:
+            self._health.look()
 
     def _usage(self) -> dict[str, Any]:
         return usage.of_all(self._memory, self._forked.used_below if self._forked is not None else None)
@@ -320,6 +359,8 @@ class Supervisor:
                 pid, status, used = os.wait4(-1, os.WNOHANG)
                 if pid == 0:
                     return
+                if self._health is not None:
+                    self._health.reaped(pid, os.waitstatus_to_exitcode(status))
                 name = self._children.pop(pid, None)
                 if name is not None:
                     self._exited(name, os.waitstatus_to_exitcode(status), usage.of_exit(used))
@@ -356,7 +397,8 @@ def _request(path: Path) -> StartRequest:
     """Return what is to be run: a daemon of this very version wrote it just now."""
     body = json.loads(path.read_text())
     specs = [ProcessSpec(**spec) for spec in body["processes"]]
-    return StartRequest(**{**body, "key": AttemptKey(**body["key"]), "processes": specs, "files": []})
+    health = HealthCheck(**body["health"]) if body.get("health") else None
+    return StartRequest(**{**body, "key": AttemptKey(**body["key"]), "processes": specs, "files": [], "health": health})
 
 
 def clear_up(files: AttemptFiles, family: Family, shared_memory_before: set[int]) -> None:
@@ -372,14 +414,14 @@ def clear_up(files: AttemptFiles, family: Family, shared_memory_before: set[int]
         journal.append(files.journal, {"event": "shared_memory_removed", **record, "size_bytes": size_bytes})
 
 
-def main(directory: Path, lock: int, warm: int | None = None, *, gpu_locks: Sequence[int] = ()) -> int:
+def main(directory: Path, lock: int, forkserver: int | None = None, *, gpu_locks: Sequence[int] = ()) -> int:
     """Take the secrets from stdin, detach from the caller, supervise.
 
     Args:
         directory: of the attempt.
         lock: inherited descriptor of its locked `supervisor.lock`, which is so never free between the request to start
             and the end of the supervisor.
-        warm: inherited descriptor of a socket by which a process is forked.
+        forkserver: inherited descriptor of a socket by which a process is forked.
         gpu_locks: inherited descriptors of the locks on its GPUs.
     """
     try:
@@ -397,7 +439,7 @@ def main(directory: Path, lock: int, warm: int | None = None, *, gpu_locks: Sequ
         os._exit(0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
-    if warm is None:
+    if forkserver is None:
         return supervise(directory, held=gpu_locks)
-    os.set_inheritable(warm, False)
-    return supervise(directory, ForkServerClient(socket.socket(fileno=warm)), gpu_locks)
+    os.set_inheritable(forkserver, False)
+    return supervise(directory, ForkServerClient(socket.socket(fileno=forkserver)), gpu_locks)

@@ -50,6 +50,24 @@ def identify(pid: int) -> ProcessId | None:
     return ProcessId.of(stat) if stat and stat.is_alive else None
 
 
+def has_open(process: ProcessId, path: Path) -> bool:
+    """Whether exactly this process lives and has a file open. It must be a process of the same user, or ours to see."""
+    try:
+        wanted = os.stat(path)
+        with os.scandir(f"/proc/{process.pid}/fd") as handles:
+            found = any(_is_file(handle.path, wanted) for handle in handles)
+    except OSError:
+        return False
+    return found and identify(process.pid) == process
+
+
+def _is_file(path: str, wanted: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), wanted)
+    except OSError:
+        return False
+
+
 def owner_of(pid: int) -> int | None:
     """Return the uid that a process runs as; `None` where there is none."""
     # The owner of /proc/PID is root for a process that may not dump core; the Uid line always tells.

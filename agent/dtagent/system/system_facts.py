@@ -15,8 +15,9 @@ from typing import TypeVar
 
 import psutil
 
-from dtagent.protocol.facts import ContainerFacts, FileSystem, Interface, NumaNode, RdmaPort, UserLimits
+from dtagent.protocol.facts import ContainerFacts, FileSystem, Interface, NumaNode, UserLimits
 from dtagent.protocol.places import is_network_file_system
+from dtagent.protocol.rdma import RdmaPort
 from dtagent.system import mounts
 from dtagent.system.units import MIB
 

@@ -9,7 +9,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from dtagent.protocol.columns import EVERYTHING, Picker, Row, pack, unpack
@@ -43,6 +43,9 @@ CORES_WANTED_S = 60.0
 """How long each CPU's use is read on after somebody asked for it."""
 
 
+Complete = Callable[[HostSample, Collection[str]], HostSample]
+
+
 class HostSource(Protocol):
     """What reads the host: `dtagent.telemetry.host.HostReader`."""
 
@@ -63,6 +66,7 @@ class Sampler:
         ring_samples: how many are kept, at least.
         first_seq: number of the first sample. Where it grows from daemon to daemon, a client that comes back to
             another one than it left gets all of this one's. A sample that is not kept has that of the one before it.
+        complete: adds what others know to a sample, given the jobs that run; called on the sampling thread.
     """
 
     def __init__(
@@ -73,11 +77,13 @@ class Sampler:
         interval_s: float = 1.0,
         ring_samples: int = RING_SAMPLES,
         first_seq: int = 1,
+        complete: Complete = lambda sample, _running: sample,
     ) -> None:
         self._make_probe = make_probe
         self._host_probe = make_probe()
         self._live_probe: HostSource | None = None
         self._ranks = ranks
+        self._complete = complete
         self._processes: RankProcesses = {}
         self._interval_s = interval_s
         self._gpus = GpuWatch(nvml, interval_s)
@@ -258,6 +264,7 @@ class Sampler:
             self._processes = {}
         with_cores = time.monotonic() < self._cores_until
         sample = self._host_probe.sample(self._seq + 1, self._processes, gpus, with_cores=with_cores)
+        sample = self._complete(sample, self._processes)
         row = json.dumps(pack(sample), separators=(",", ":"), allow_nan=False).encode()
         with self._lock:
             self._seq = sample.seq
@@ -273,6 +280,7 @@ class Sampler:
             self._live_probe = self._make_probe()
         with_cores = time.monotonic() < self._cores_until
         sample = self._live_probe.sample(self._seq, self._processes, self._gpus.read(), with_cores=with_cores)
+        sample = self._complete(sample, self._processes)
         with self._lock:
             self._live = sample
             self._taken += 1

@@ -19,7 +19,7 @@ from pathlib import Path
 from dtagent import __version__
 from dtagent.errors import DtagentError
 from dtagent.protocol.facts import HostFacts
-from dtagent.system.network import interface_toward
+from dtagent.system.interfaces import interface_toward
 from dtagent.telemetry.prometheus import exposition
 from dtagent.terminal.sample_source import DaemonCalls, DaemonSource, OwnSource, SampleSource, open_source
 from dtagent.terminal.terminal_text import TerminalTraits, cut, printable

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from dtagent.protocol.facts import HostFacts
-from dtagent.protocol.metric_fields import BYTES_PER_S, cells_of
+from dtagent.protocol.metric_fields import cells_of, is_rate, rate_text
 from dtagent.protocol.telemetry import DeviceRate, DiskUse, GpuSample, HostSample, RankSample
 from dtagent.terminal.amounts import size, span
 from dtagent.terminal.terminal_text import (
@@ -214,7 +214,8 @@ def _figures(sample: HostSample | GpuSample) -> list[Piece]:
         value = getattr(sample, name)
         if item.cell and value is not None:
             number = f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
-            text = f"{_bytes(value)}/s" if item.unit == BYTES_PER_S else f"{number}{item.unit.symbol}"
+            symbol = item.unit.symbol
+            text = rate_text(value, symbol) if is_rate(symbol) else f"{number}{symbol}"
             found.append(Piece(f"{item.cell} {text}", DIM))
     return found
 

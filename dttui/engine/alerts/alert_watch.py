@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dtagent.protocol.events import REPORTED, Event, EventKind, Metric
-from dtagent.protocol.metric_fields import alerts_of
+from dtagent.protocol.metric_fields import alerts_of, is_rate, rate_text
 from dtagent.protocol.telemetry import GpuSample, HostSample
 
 from dttui.engine.alerts.log_patterns import LogPatterns
-from dttui.i18n import Message, msg
+from dttui.i18n import msg
+from dttui.jobs.event_log import message_of
 from dttui.redaction import redact
 from dttui.spec.conditions import (
     MetricCondition,
@@ -99,8 +100,10 @@ class AlertWatch:
     def __init__(
         self, alerts: Sequence[Alert] = (), add: Callable[..., object] | None = None, secrets: Iterable[str] = ()
     ) -> None:
-        self.attempt: int | None = None
+        self._attempt: int | None = None
         """What the events belong to."""
+        self._restart: Callable[[str], None] | None = None
+        """Ends it, with the reason, for an alert that is to do so."""
         self._add = add
         self._secrets = tuple(secrets)
         self._rules = [
@@ -122,6 +125,20 @@ class AlertWatch:
         """Whether any of them is about what hosts read."""
         self._timers: dict[str, list[asyncio.TimerHandle]] = {}
         """Of the states of each node that have to last."""
+
+    def begin(self, attempt: int, restart: Callable[[str], None] | None) -> None:
+        """Belong to an attempt from now on. What ended the one before may be told of this one at once.
+
+        Args:
+            attempt: its number.
+            restart: ends it, with the reason; `None` where no other one would follow.
+        """
+        self._attempt, self._restart = attempt, restart
+        for rule in self._rules:
+            if rule.alert.action == "restart":
+                rule.held.clear()
+                rule.told_at.clear()
+                rule.recent.clear()
 
     def see_log(self, node: str, stream: str, data: bytes) -> None:
         """Take new bytes of a stream, `3.out` or `launcher.err`, in order."""
@@ -208,12 +225,10 @@ class AlertWatch:
                 self._tell_state(rule, event)
 
     def _tell_state(self, rule: _Rule, event: Event) -> None:
+        if rule.alert.action == "restart" and event.attempt != self._attempt:
+            return  # What had to last was of an attempt that is over.
         if rule.may_tell((event.node, event.rank), time.monotonic()):
-            # What it was made of, where that is known, so that it is told in the reader's language.
-            recipe = event.told if event.told and "id" in event.told else None
-            happened = (
-                Message.of(event.message, recipe) if recipe else event.message or str(event.data.get("state", ""))
-            )
+            happened = message_of(event) or str(event.data.get("state", ""))
             message = msg("{alert}: {message}", alert=rule.title, message=happened)
             self._tell(rule, message, event.node, event.rank, cause=event.seq)
 
@@ -254,8 +269,8 @@ class AlertWatch:
                 where = msg("GPU {gpu} on {host}", gpu=gpu, host=node)
             elif rank is None:
                 where = msg("host {host}", host=node)
-            space = "" if condition.unit.startswith("/") else " "
-            number = f"{value:.4g}{space}{condition.unit}".rstrip()
+            unit = condition.unit
+            number = rate_text(value, unit) if is_rate(unit) else f"{value:.4g} {unit}".rstrip()
             message = msg("{alert}: {value}, {where}", alert=rule.title, value=number, where=where)
             self._tell(rule, message, node, rank, metric=condition.metric, value=value,
                        threshold=condition.threshold, gpu=gpu, step=step)  # fmt: skip
@@ -269,7 +284,9 @@ class AlertWatch:
             is_calm = rule.state is not None and rule.state.state not in _ALARMING
             severity = Severity.INFO if is_calm else Severity.WARNING
             body = {"alert": rule.title, "severity": severity.value, **known}
-            self._add(EventKind.ALERT, message, attempt=self.attempt, node=node, rank=rank, data=body)
+            self._add(EventKind.ALERT, message, attempt=self._attempt, node=node, rank=rank, data=body)
+        if rule.alert.action == "restart" and self._restart is not None:
+            self._restart(message)
 
     def _warn_of_limits(self) -> None:
         """Say once of each expression that it is too slow, and once that there is more output than can be looked at."""
@@ -287,7 +304,7 @@ class AlertWatch:
             if index not in self._warned and self._add is not None:
                 self._warned.add(index)
                 data = {"code": code, "severity": "warning", "subject": "monitoring.alerts", "hint": ""}
-                self._add(EventKind.FINDING, message, attempt=self.attempt, data=data)
+                self._add(EventKind.FINDING, message, attempt=self._attempt, data=data)
 
 
 _ALARMING = frozenset({"failed", "cancelled", "lost", "unknown", "unkillable"})

@@ -21,6 +21,7 @@ from dtagent.protocol.rpc import to_wire
 from dttui.i18n import Message, msg
 from dttui.redaction import redact
 from dttui.transport.deadline import within
+from dttui.variables import for_a_process
 
 TIMEOUT_S = 30.0
 END_S = 1.0
@@ -124,7 +125,7 @@ class EventHook:
         return msg("exit status {status}: {reason}", status=process.returncode, reason=lines[-1] if lines else "–")
 
     def _environment(self) -> dict[str, str]:
-        known = {name: value for name, value in os.environ.items() if name in VARIABLES or name.startswith("LC_")}
+        known = {name: value for name, value in for_a_process().items() if name in VARIABLES or name.startswith("LC_")}
         return {**known, "DTTUI_JOB_ID": self._job["job_id"]}
 
     def _clean(self, value: Any) -> Any:

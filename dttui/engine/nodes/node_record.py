@@ -21,13 +21,14 @@ from dttui.engine.copies.copy_cap import CopyCap
 from dttui.engine.copies.log_copy import Cursor, LogCopy
 from dttui.engine.copies.metric_copy import MetricsSoFar, ReportPlace, append_metric, takes_metrics
 from dttui.engine.copies.sample_copy import SampleCopy
+from dttui.engine.step_times import StepTimes
 from dttui.errors import AgentError
 from dttui.i18n import _
 from dttui.jobs import LAUNCHER, JobDirectory
 from dttui.jobs.backlog import Backlog
 from dttui.jobs.metrics import MetricStream
-from dttui.jobs.pace import TrainingPace
-from dttui.planning.models import PlannedNode
+from dttui.jobs.training_speed import TrainingSpeed
+from dttui.planning.models import Plan, PlannedNode
 from dttui.redaction import Redaction
 from dttui.rpc.sample_rows import ReceivedSample
 
@@ -47,9 +48,13 @@ class Steps:
     """The furthest."""
     made_at: float = 0.0
     """Unix time at which that was heard of."""
+    heard_at: float = 0.0
+    """By the monotonic clock, when anything came of a rank: a line, or a report."""
     on_first: Callable[[int], None] | None = None
-    pace: TrainingPace = field(default_factory=TrainingPace)
+    speed: TrainingSpeed = field(default_factory=TrainingSpeed)
     """How fast it goes."""
+    times: StepTimes = field(default_factory=StepTimes)
+    """How long each rank takes for a step."""
 
     def take(self, step: int) -> None:
         """Take in that a rank has reported a step."""
@@ -89,6 +94,12 @@ class Shared:
     log_share: float = 0.5
     """Of a core, what the logs of one node may take to be stored, so that one that prints without end delays no key."""
 
+    @classmethod
+    def of(cls, plan: Plan, backlog: Backlog) -> Shared:
+        """Return what there is of a plan to be looked at, whether it runs or is over."""
+        is_elastic = plan.min_nodes is not None
+        return cls(copy_cap=CopyCap(plan.log_cap_bytes), backlog=backlog, world_size=plan.slots, is_elastic=is_elastic)
+
     def has_rank(self, rank: int) -> bool:
         """Whether the job has such a rank: scripts may claim any, and what is kept of each must stay bounded."""
         return 0 <= rank < self.world_size
@@ -125,6 +136,8 @@ class NodeRecord:
         self.logs = LogCopy(directory.logs(key.attempt, self._name), shared.copy_cap, shared.redaction)
         self._samples = SampleCopy(directory.samples(self._name), shared.backlog)
         self.last_sample: int | None = None
+        self.has_waiters = False
+        """Whether jobs waited for GPUs of the host when it was heard of last."""
         """Number of the newest that was kept."""
         self.metrics = MetricStream()
         """What the ranks reported."""
@@ -181,6 +194,8 @@ class NodeRecord:
             raise next(iter(refused.values()))
 
     def _take(self, chunk: LogChunk, data: bytes) -> None:
+        if data and not chunk.stream.startswith(f"{LAUNCHER}."):
+            self._shared.steps.heard_at = time.monotonic()
         if chunk.stream in (METRICS_STREAM, TRAINER_STREAM):
             if not takes_metrics(self._directory, self._shared.backlog):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._directory.metrics))
@@ -208,6 +223,7 @@ class NodeRecord:
             if not is_new:
                 continue
             newest = sample
+            self.has_waiters = sample.has_waiters
             if not is_over:
                 for gpu, mib in sample.gpu_memory_mib.items():
                     if gpu in self.gpu_peaks_mib or len(self.gpu_peaks_mib) < MOST_GPUS:
@@ -260,9 +276,10 @@ class NodeRecord:
                 continue
             if metric.step is not None:
                 self._shared.steps.take(metric.step)
-            self._shared.steps.pace.take(metric)
+            self._shared.steps.speed.take(metric)
             self.alerts += self._shared.watch.feed(metric)
             if not self.is_catching_up:
+                self._shared.steps.times.take(metric)
                 self._shared.alerts.see_metric(self._name, metric)
         if self.alerts or before != (stream.unreadable > 0, stream.skipped_bytes > 0):
             self._on_news()

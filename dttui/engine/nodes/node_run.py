@@ -26,6 +26,7 @@ from dttui.errors import (
     HostError,
     HostKeyError,
     HostUnreachableError,
+    without_frames,
 )
 from dttui.i18n import _
 from dttui.inventory.models import Environment
@@ -51,7 +52,7 @@ SILENT_DRAIN_S = 60.0
 """How long a host that falls silent after the end of its node is waited for, for the rest of the logs."""
 FOLLOW_WAIT_S = 10.0
 LEAST_PATIENCE_S = 5.0
-"""How long an answer with logs may take over a slow link, however short a silence makes a node unknown."""
+"""How long an answer with logs may take that comes bit by bit over a slow link, however short a silence may be."""
 LEAST_FOLLOW_S = 0.05
 """From one question to the next where an answer brings little: an agent that answers at once must keep nobody busy."""
 LITTLE_BYTES = 4096
@@ -87,11 +88,11 @@ class NodeRun:
     """Unix time of the last word from it."""
     is_lost: bool = False
     """Given up: it could not be reached when it had to be."""
-    agent_gone: str = ""
-    """Why nothing can be asked of it though the host itself answers; empty where its agent is there."""
-    needs_person: str = ""
+    agent_gone: AgentGoneError | None = None
+    """Why nothing can be asked of it though the host itself answers; `None` where its agent is there."""
+    needs_person: HostError | None = None
     """Why the host lets nobody in, where a credential or an answer is what it takes."""
-    disk_trouble: str = ""
+    disk_trouble: OSError | None = None
     """Why what comes from it cannot be written here now."""
     hurries: bool = False
     """Whether the end is not to wait for logs that take long to fetch."""
@@ -207,7 +208,7 @@ class NodeRun:
             except HostError as error:
                 await self.lose_link(error)
                 continue
-            self.heard_at, self.silent_since, self.needs_person, self.agent_gone = time.time(), None, "", ""
+            self.heard_at, self.silent_since, self.needs_person, self.agent_gone = time.time(), None, None, None
             self.learn(status)
             self.on_change()
             return status
@@ -299,7 +300,8 @@ class NodeRun:
                     inodes=self.record.logs.inodes,
                 )
                 asked_at = time.monotonic()
-                reply = await client.call("follow", request, FollowReply, max(heartbeat_s, LEAST_PATIENCE_S))
+                patience_s = max(heartbeat_s, LEAST_PATIENCE_S)
+                reply = await client.call("follow", request, FollowReply, patience_s, quiet_s=heartbeat_s)
                 is_late = ended_at is not None and time.monotonic() - ended_at > HURRIED_DRAIN_S
                 if is_late and (reply.chunks or reply.more):
                     self.record.break_off(reply)
@@ -316,9 +318,9 @@ class NodeRun:
                     return
                 continue
             stamp = reply.stamp
-            self._refusals, self._unknown_since, self.agent_gone = 0, None, ""
+            self._refusals, self._unknown_since, self.agent_gone = 0, None, None
             self.heard_at = time.time()
-            self.needs_person = ""
+            self.needs_person = None
             if self.silent_since is not None:
                 self.silent_since = None
                 self.on_change()
@@ -388,13 +390,13 @@ class NodeRun:
         if self.silent_since is None and not has_just_woken():  # Else it was this process that was silent.
             self.silent_since = time.time()
             self.on_change()
-        gone = error.message if isinstance(error, AgentGoneError) else ""
-        if gone != self.agent_gone:
-            self.agent_gone = gone
+        gone = error if isinstance(error, AgentGoneError) else None
+        if _args(gone) != _args(self.agent_gone):
+            self.agent_gone = without_frames(gone) if gone is not None else None
             self.on_change()
         needs_person = isinstance(error, (AuthenticationError, HostKeyError))
         if needs_person and not self.needs_person:
-            self.needs_person = error.message
+            self.needs_person = without_frames(error)
             self.on_change()
         await self.drop_link()
         pause_s = PERSON_RETRY_S if needs_person else RECONNECT_S if self.silent_since is not None else AWAKE_RETRY_S
@@ -423,15 +425,25 @@ class NodeRun:
 
     def _store_if_there_is_room(self, reply: FollowReply) -> bool:
         """Return whether all was written; a full disk here is no reason to end anything there."""
-        trouble = ""
+        trouble: OSError | None = None
         try:
             self.record.store(reply)
         except OSError as error:
-            trouble = error.strerror or str(error)
-        if trouble != self.disk_trouble:
-            self.disk_trouble = trouble
+            trouble = error
+        if _args(trouble) != _args(self.disk_trouble):
+            self.disk_trouble = without_frames(trouble) if trouble is not None else None
             self.on_change()
-        return not trouble
+        return trouble is None
+
+
+def disk_words(trouble: OSError) -> str:
+    """Return why something cannot be written, without where."""
+    return trouble.strerror or str(trouble)
+
+
+def _args(error: Exception | None) -> tuple[object, ...] | None:
+    """Return what an error was made of: two of the same are no news."""
+    return error.args if error is not None else None
 
 
 def is_undecided(error: HostError) -> bool:

@@ -10,11 +10,12 @@ from dtagent.protocol.jobs import NodeState, NodeStatus
 from dtagent.protocol.preparation import PrepareReply, PrepareRequest
 from dtagent.protocol.rpc import ErrorCode
 
+from dttui.engine.context import HostUse
 from dttui.engine.nodes.node_run import RETRY_S, NodeRun, is_undecided
 from dttui.engine.nodes.start_requests import StartRequests
 from dttui.errors import AgentError, HostError, HostUnreachableError
 from dttui.i18n import _
-from dttui.workdir.sending import Bundle, send
+from dttui.workdir.upload import Bundle, send
 
 PREPARE_DEADLINE_S = 30.0
 START_DEADLINE_S = 40.0
@@ -40,7 +41,11 @@ class NodeStart:
         return self.node.name
 
     async def prepare(
-        self, master_address: str, port_range: tuple[int, int], preferred_port: int | None
+        self,
+        master_address: str,
+        port_range: tuple[int, int],
+        preferred_port: int | None,
+        use: HostUse = HostUse(),  # noqa: B008 - it never changes
     ) -> PrepareReply:
         """Make the host ready, within a deadline of its own. Raises HostError."""
         planned = self.node.planned
@@ -59,6 +64,9 @@ class NodeStart:
             simulated_total=declared.count if planned.simulated and declared is not None else 0,
             preferred_port=preferred_port if planned.node_rank == 0 else None,
             is_behind_prefix=bool(planned.prefix),
+            asked_at=use.asked_at,
+            for_s=use.for_s,
+            may_restart=use.may_restart,
         )
         deadline = asyncio.get_running_loop().time() + CONTENTION_S
         while True:
@@ -90,6 +98,18 @@ class NodeStart:
             return
         hint = _("Upgrade it: dttui agents deploy {host}").format(host=self.name)
         raise AgentError(self.name, message.format(host=self.name), hint)
+
+    @property
+    def checks_health(self) -> bool:
+        """Whether its agent runs what says whether the job goes well; so it is said where it cannot be asked now."""
+        hello = self.node.client.hello if self.node.client is not None else None
+        return hello is None or hello.checks_health
+
+    @property
+    def tells_call_times(self) -> bool:
+        """Whether its agent tells when ranks called their collectives; so it is said where it cannot be asked now."""
+        hello = self.node.client.hello if self.node.client is not None else None
+        return hello is None or hello.tells_call_times
 
     async def hold(self) -> None:
         """Keep what was set aside on the host from lapsing, until cancelled. That it has lapsed the start will tell."""

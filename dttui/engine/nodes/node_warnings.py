@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from itertools import zip_longest
 
-from dtagent.protocol.sentences import FILES_MADE_ANEW
+from dtagent.protocol.sentences import DISK_WAS_FULL, FILES_MADE_ANEW
 
 from dttui.agent_words import agent_texts
 from dttui.engine.alerts.metric_watch import anomaly_message
 from dttui.engine.attempt_log import AttemptLog
-from dttui.engine.nodes.node_run import NodeRun
+from dttui.engine.nodes.node_run import NodeRun, disk_words
 from dttui.i18n import msg, nmsg
 from dttui.jobs.lost_nodes import LOG_REST
 from dttui.planning.models import Severity
 from dttui.spec.findings import Finding, info, warning
 
+CODES = {FILES_MADE_ANEW.code: "agent-files-removed", DISK_WAS_FULL.code: "agent-disk-full"}
+"""Of findings, for what an agent says of its records that may be why something failed."""
 MOST_WARNINGS = 20
 """Of one node's agent that are passed on."""
 MOST_WARNING_CHARACTERS = 500
@@ -76,8 +78,7 @@ class NodeWarnings:
         for text, notice in zip_longest(agent_texts(whole, notices), (notices or ())[: len(whole)]):
             if text not in warned and len(warned) < MOST_WARNINGS:
                 warned.add(text)
-                was_removed = notice is not None and notice.code == FILES_MADE_ANEW.code
-                code = "agent-files-removed" if was_removed else "agent-records"
+                code = CODES.get(notice.code if notice is not None else "", "agent-records")
                 self._log.tell(warning(code, node.name, msg("{host}: {message}", host=node.name, message=text)))
 
     def _tell_cuts(self, node: NodeRun) -> None:
@@ -97,8 +98,8 @@ def log_rest(job_id: str, node: NodeRun, message: str = "") -> Finding:
     if node.silent_since is not None:
         why = msg("{host} could not be reached any more after it had ended: the rest of its logs was not fetched",
                    host=node.name)  # fmt: skip
-    if node.disk_trouble:
+    if node.disk_trouble is not None:
         why = msg("the rest of the logs of {host} is still there, and not here: {reason}",
-                   host=node.name, reason=node.disk_trouble)  # fmt: skip
+                   host=node.name, reason=disk_words(node.disk_trouble))  # fmt: skip
         hint = msg("It is fetched once there is room, as long as the host keeps it.")
     return warning(LOG_REST, node.name, message or why, hint)

@@ -9,10 +9,12 @@ from typing import Any
 
 from dtagent.protocol.alike import fold
 from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.health import HealthCheck
 from dtagent.protocol.jobs import PackedStartRequest, ProcessSpec, StartRequest, TextFile
 from dtagent.protocol.packing import PACKINGS, pack
 from dtagent.protocol.rpc import MAX_PUSH_BYTES, to_wire
 
+from dttui.planning.health import HealthPolicy
 from dttui.planning.models import PlannedNode
 from dttui.rpc.client import AgentClient
 
@@ -37,6 +39,7 @@ class StartRequests:
         log_cap_bytes: how much of each log is kept on the host.
         rendezvous_key: by which the nodes of an elastic attempt know each other, written nowhere.
         self_fence_s: silence after which a host ends its ranks by itself; `None` for never.
+        health: when what says whether it goes well is run.
     """
 
     def __init__(
@@ -48,10 +51,16 @@ class StartRequests:
         log_cap_bytes: int,
         rendezvous_key: str = "",
         self_fence_s: float | None = None,
+        health: HealthPolicy | None = None,
     ) -> None:
         self._secrets = dict(secrets)
         self._rendezvous_key = rendezvous_key
-        self._requests = {node.name: _request(key, node, grace_s, log_cap_bytes, self_fence_s) for node in nodes}
+        self._requests = {
+            node.name: replace(
+                _request(key, node, grace_s, log_cap_bytes, self_fence_s), health=_health_check(node, health)
+            )
+            for node in nodes
+        }
         folded = fold([to_wire(request) for request in self._requests.values()])
         self._rows = dict(zip(self._requests, folded["rows"], strict=True))
         self._kinds = [_alone(folded["texts"], kind) for kind in folded["kinds"]]
@@ -102,6 +111,19 @@ def _request(
         grace_s=grace_s,
         log_cap_bytes=log_cap_bytes,
         self_fence_s=self_fence_s,
+    )
+
+
+def _health_check(node: PlannedNode, policy: HealthPolicy | None) -> HealthCheck | None:
+    if policy is None or node.health is None:
+        return None
+    return HealthCheck(
+        list(node.health.argv),
+        node.health.cwd,
+        policy.every_s,
+        policy.timeout_s,
+        policy.failures,
+        policy.start_period_s,
     )
 
 

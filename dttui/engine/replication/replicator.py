@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TypeVar
 
-from dtagent.protocol.checkpoints import MAX_SEARCH_S, CheckpointsReply, CheckpointsRequest, FoundCheckpoint
+from dtagent.protocol.checkpoints import CheckpointsReply, CheckpointsRequest, FoundCheckpoint
 from dtagent.protocol.replication import MAX_STORES, CopiesReply, CopiesRequest
 
 from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.checkpoint_calls import ask
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.replication.transfer import CopyFailedError, Stores, transfer
-from dttui.errors import HostError
 from dttui.i18n import msg
 from dttui.planning.binding import checkpoint_directory
 from dttui.planning.models import BoundPlan
@@ -24,7 +23,6 @@ LEAST_LOOK_S, MOST_LOOK_S = 1.0, 15.0
 """From one look for new checkpoints to the next: a tenth of the time from one to the next, within these."""
 MOST_RETRY_S = 60.0
 """Until a copy is tried again that has failed; the first time at the next look, then ever later."""
-_Reply = TypeVar("_Reply")
 
 
 def stores_of(resumption: Resumption, job_id: str, attempt: int, earlier: Sequence[str] = ()) -> Stores | None:
@@ -84,7 +82,7 @@ class Replicator:
 
         async def drop_on(node: NodeRun) -> None:
             for request in requests:
-                if await _ask(node, "copies", request, CopiesReply) is None:
+                if await ask(node, "copies", request, CopiesReply) is None:
                     return
 
         await asyncio.gather(*map(drop_on, self._nodes))
@@ -99,7 +97,7 @@ class Replicator:
 
     async def _copy_newest(self, node: NodeRun, place: str, stores: Stores) -> bool:
         """Have the newest one copied where it is not yet; return whether nothing has failed."""
-        found = await _ask(node, "checkpoints", CheckpointsRequest([place]), CheckpointsReply)
+        found = await ask(node, "checkpoints", CheckpointsRequest([place]), CheckpointsReply)
         complete = found.directories[0].complete if found is not None and found.directories else []
         if not complete:
             return True
@@ -152,12 +150,3 @@ class Replicator:
 
 def _is_of(key: str, node: NodeRun) -> bool:
     return key.startswith(f"{node.name} ")
-
-
-async def _ask(node: NodeRun, method: str, request: object, reply: type[_Reply]) -> _Reply | None:
-    try:
-        if node.client is None or node.silent_since is not None:
-            return None
-        return await node.client.call(method, request, reply, MAX_SEARCH_S + 15.0)
-    except HostError:
-        return None  # Who watches the hosts tells.

@@ -1,4 +1,4 @@
-"""`dttui agents deploy` and `upgrade`: bring the agent of this dttui to hosts, without root.
+"""`dttui agents deploy` and `upgrade`: bring the agent of this dttui, and tools beside it, to hosts, without root.
 
 What runs on a host goes on under the version that started it.
 """
@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Any, TypeVar
 
 import dtagent
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dttui.errors import AgentError, HostError, RefusedError, UsageError
+from dttui.fleet.deployment import tools as tool_pins
 from dttui.fleet.deployment.each_host import CONCURRENCY, DEADLINE_S, Visit, on_each
+from dttui.fleet.deployment.outcomes import Outcome as Outcome
+from dttui.fleet.deployment.outcomes import is_newer
 from dttui.fleet.deployment.refusals import elsewhere
 from dttui.fleet.deployment.remote_program import Program, ask_host
+from dttui.fleet.deployment.tools import ToolDeployment, ToolSeen
 from dttui.fleet.deployment.wheel_source import ARCHITECTURES, WheelSource
 from dttui.fleet.deployment.wheels import Requirement, Wheel, lock_text
 from dttui.i18n import _
@@ -38,16 +40,6 @@ _LAYOUT = "1"
 _Answer = TypeVar("_Answer", bound=BaseModel)
 
 
-class Outcome(str, Enum):
-    """What became of the agent on a host."""
-
-    INSTALLED = "installed"
-    UPGRADED = "upgraded"
-    DOWNGRADED = "downgraded"
-    REPAIRED = "repaired"
-    UP_TO_DATE = "up-to-date"
-
-
 @dataclass(frozen=True)
 class Deployment:
     """An agent as it is on a host now."""
@@ -55,7 +47,7 @@ class Deployment:
     host: str
     """Key of the environment."""
     changed: bool
-    """Whether anything was installed; a daemon that runs an older version has to make way then."""
+    """Whether an agent was installed; a daemon that runs an older version has to make way then."""
     version: str
     digest: str
     """Names this version, of these wheels, on the host."""
@@ -70,6 +62,8 @@ class Deployment:
     """What was there before; `None` where nothing was, or nothing that ran."""
     running: tuple[str, ...] = ()
     """Jobs that go on under the version before."""
+    tools: tuple[ToolDeployment, ...] = ()
+    """Those that were asked for."""
 
     @property
     def outcome(self) -> Outcome:
@@ -78,7 +72,7 @@ class Deployment:
             return Outcome.UP_TO_DATE
         if self.replaced is None:
             return Outcome.REPAIRED if self.version_before == self.version else Outcome.INSTALLED
-        is_back = self.version_before is not None and _is_newer(self.version_before, self.version)
+        is_back = self.version_before is not None and is_newer(self.version_before, self.version)
         return Outcome.DOWNGRADED if is_back else Outcome.UPGRADED
 
 
@@ -100,6 +94,7 @@ class HostProbe(BaseModel):
     current: str | None
     version: str | None
     broken: str
+    tools: list[ToolSeen] = []
 
 
 class _Installed(BaseModel):
@@ -115,6 +110,7 @@ async def deploy(
     connection: Connection,
     *,
     source: WheelSource,
+    tools: tuple[Requirement, ...] = (),
     on_progress: Callable[[str], None] = lambda message: None,
     room_bytes: int = ROOM_BYTES,
     only_upgrade: bool = False,
@@ -127,6 +123,7 @@ async def deploy(
     Args:
         connection: the way to the host; stays open.
         source: where the wheels come from; may be shared by several deployments.
+        tools: what to bring beside the agent; others that the host has stay.
         on_progress: told what is being done, in the person's language.
         room_bytes: what must be free in the file system of the agent's root.
         only_upgrade: change nothing where there is no agent.
@@ -140,57 +137,77 @@ async def deploy(
         HostUnreachableError: the link is gone.
     """
     started = time.monotonic()
-    environment = connection.environment
-    name = environment.name
+    name = connection.environment.name
     try:
         on_progress(_("looking at the host"))
-        answer = await ask_host(connection, {"action": "probe", "root": environment.agent_root})
-        sent = answer.sent_bytes
+        answer = await ask_host(connection, {"action": "probe", "root": connection.environment.agent_root})
         host = decode(name, HostProbe, answer.result)
         if only_upgrade and host.current is None:
             message = _("{host}: there is no agent on this host").format(host=name)
             raise AgentError(name, message, _("Install it: dttui agents deploy {host}").format(host=name))
-        digest = agent_digest(source, host.architecture)
-        if host.current == digest and host.version is not None:
-            directory = f"{host.root}/agents/{digest}"
-            seconds = time.monotonic() - started
-            return Deployment(name, False, host.version, digest, host.python, directory, seconds, sent)
-        if not allow_downgrade and host.version is not None and _is_newer(host.version, dtagent.__version__):
-            message = _("{host}: has dtagent {there}, which is newer than {here} of this dttui")
-            message = message.format(host=name, there=clean(host.version), here=dtagent.__version__)
-            raise RefusedError(name, message, _("Upgrade dttui on this login node, or insist with --yes."))
-        _refuse_unsuitable(name, host)
-        _refuse_without_room(name, host, room_bytes)
-        before = host.version or (dtagent.__version__ if host.current == digest else None)
-        replaced = host.current if host.current != digest else None
-        if dry_run:
-            directory, seconds = f"{host.root}/agents/{digest}", time.monotonic() - started
-            version = dtagent.__version__
-            return Deployment(name, True, version, digest, host.python, directory, seconds, 0, replaced, before)
-        if host.current == digest:
-            reason = (clean(host.broken).strip().splitlines() or [""])[-1]
-            on_progress(_("repairing the agent: {reason}").format(reason=reason))
-        on_progress(_("fetching wheels for {architecture}").format(architecture=host.architecture))
-        with deadline.paused() if deadline is not None else contextlib.nullcontext():
-            wheels = await source.wheels(host.architecture)
-        request = installation_request(digest, environment.agent_root, wheels)
-        contents = [wheel.content for wheel in wheels]
-        answer = await ask_host(connection, request, contents, lambda step: on_progress(_describe(step)))
-        installed = decode(name, _Installed, answer.result)
+        done = replace(
+            _planned(name, host, agent_digest(source, host.architecture), tools), bytes_sent=answer.sent_bytes
+        )
+        missing = tuple(tool for tool, item in zip(tools, done.tools, strict=True) if item.is_change)
+        if done.changed:
+            _refuse_newer(name, host, allow_downgrade=allow_downgrade)
+            _refuse_unsuitable(name, host)
+        _refuse_without_room(name, host, room_bytes * done.changed + tool_pins.ROOM_BYTES * len(missing))
+        if not dry_run and (done.changed or missing):
+            if host.current == done.digest and done.changed:
+                reason = (clean(host.broken).strip().splitlines() or [""])[-1]
+                on_progress(_("repairing the agent: {reason}").format(reason=reason))
+            on_progress(_("fetching wheels for {architecture}").format(architecture=host.architecture))
+            with deadline.paused() if deadline is not None else contextlib.nullcontext():
+                agent = await source.wheels(host.architecture) if done.changed else ()
+                brought = await source.wheels_of(missing, host.architecture)
+            done = await _install(connection, done, agent, brought, on_progress)
     except UsageError as error:
         raise AgentError(name, f"{name}: {error.message}", error.hint) from error
+    return replace(done, seconds=time.monotonic() - started)
+
+
+def _planned(name: str, host: HostProbe, digest: str, tools: Sequence[Requirement]) -> Deployment:
+    """Return what a deployment comes to, by what the host has."""
+    is_there = host.current == digest and host.version is not None
+    ours = dtagent.__version__
     return Deployment(
         host=name,
-        changed=True,
-        version=installed.version,
+        changed=not is_there,
+        version=host.version if is_there and host.version is not None else ours,
         digest=digest,
         python_version=host.python,
-        directory=installed.directory,
-        seconds=time.monotonic() - started,
-        bytes_sent=sent + answer.sent_bytes,
-        replaced=replaced,
-        version_before=before,
+        directory=f"{host.root}/agents/{digest}",
+        seconds=0.0,
+        bytes_sent=0,
+        replaced=host.current if host.current != digest else None,
+        version_before=None if is_there else host.version or (ours if host.current == digest else None),
+        tools=tuple(tool_pins.planned(tool, host.tools) for tool in tools),
     )
+
+
+async def _install(
+    connection: Connection,
+    done: Deployment,
+    agent: Sequence[Wheel],
+    tools: Sequence[Wheel],
+    on_progress: Callable[[str], None],
+) -> Deployment:
+    """Install wheels of the agent, and those of tools; return what the host has then."""
+    root = connection.environment.agent_root
+    requests = [(installation_request(done.digest, root, agent), agent)] if agent else []
+    if tools:
+        # First, where there is an agent: a tool that does not run there leaves that, and its daemon, as they were.
+        has_agent = not done.changed or done.outcome is not Outcome.INSTALLED
+        requests.insert(0 if has_agent else len(requests), (equipping_request(root, tools), tools))
+    for request, wheels in requests:
+        contents = [wheel.content for wheel in wheels]
+        answer = await ask_host(connection, request, contents, lambda step: on_progress(_describe(step)))
+        done = replace(done, bytes_sent=done.bytes_sent + answer.sent_bytes)
+        if wheels is agent:
+            installed = decode(done.host, _Installed, answer.result)
+            done = replace(done, version=installed.version, directory=installed.directory)
+    return done
 
 
 async def deploy_all(
@@ -199,6 +216,7 @@ async def deploy_all(
     prompter: Prompter,
     *,
     source: WheelSource,
+    tools: tuple[Requirement, ...] = (),
     on_progress: Callable[[str, str], None] = lambda host, message: None,
     only_upgrade: bool = False,
     allow_downgrade: bool = True,
@@ -213,6 +231,7 @@ async def deploy_all(
         transport: how to reach them.
         prompter: asked for passwords and new host keys while connecting.
         source: where the wheels come from.
+        tools: what to bring beside the agent; see `named`.
         on_progress: told a host's name and what is being done there.
         only_upgrade: change nothing where there is no agent.
         allow_downgrade: replace newer versions too.
@@ -225,6 +244,7 @@ async def deploy_all(
         done = await deploy(
             visit.connection,
             source=source,
+            tools=tools,
             on_progress=visit.say,
             only_upgrade=only_upgrade,
             allow_downgrade=allow_downgrade,
@@ -260,18 +280,19 @@ async def _take_over(visit: Visit, done: Deployment) -> Deployment:
     return replace(done, running=tuple(sorted({clean(str(item.get("job"))) for item in retired.running})))
 
 
-def _is_newer(one: str, other: str) -> bool:
-    """Whether one version of the agent comes after another."""
-    numbers = [tuple(int(part) for part in re.findall(r"\d+", version)[:4]) for version in (one, other)]
-    return numbers[0] > numbers[1]
-
-
 def decode(name: str, model: type[_Answer], result: dict[str, Any]) -> _Answer:
     """Return what a program on a host answered. Raises AgentError where that makes no sense."""
     try:
         return model.model_validate(result, strict=True)
     except ValidationError as error:
         raise AgentError(name, _("{host}: the host's answer makes no sense").format(host=name)) from error
+
+
+def _refuse_newer(name: str, host: HostProbe, *, allow_downgrade: bool) -> None:
+    if not allow_downgrade and host.version is not None and is_newer(host.version, dtagent.__version__):
+        message = _("{host}: has dtagent {there}, which is newer than {here} of this dttui")
+        message = message.format(host=name, there=clean(host.version), here=dtagent.__version__)
+        raise RefusedError(name, message, _("Upgrade dttui on this login node, or insist with --yes."))
 
 
 def _refuse_unsuitable(name: str, host: HostProbe) -> None:
@@ -322,8 +343,18 @@ def agent_digest(source: WheelSource, architecture: str) -> str:
 def installation_request(digest: str, root: str | None, wheels: Sequence[Wheel]) -> dict[str, Any]:
     """Return what the program is asked to do with the wheels that follow, in their order."""
     wanted: list[Requirement] = [wheel.requirement for wheel in wheels if wheel.project != "pip"]
-    files = [{"name": wheel.file_name, "size": len(wheel.content), "sha256": wheel.sha256} for wheel in wheels]
+    files = [_announced(wheel) for wheel in wheels]
     return {"action": "install", "root": root, "digest": digest, "files": files, "requirements": lock_text(wanted)}
+
+
+def equipping_request(root: str | None, wheels: Sequence[Wheel]) -> dict[str, Any]:
+    """Return what the program is asked to do with the wheels of tools that follow, in their order."""
+    files = [{**_announced(wheel), "tool": wheel.project, "version": wheel.version} for wheel in wheels]
+    return {"action": "equip", "root": root, "files": files}
+
+
+def _announced(wheel: Wheel) -> dict[str, Any]:
+    return {"name": wheel.file_name, "size": len(wheel.content), "sha256": wheel.sha256}
 
 
 def _describe(step: str) -> str:
@@ -331,6 +362,7 @@ def _describe(step: str) -> str:
         "receive": _("sending wheels"),
         "venv": _("making a virtual environment"),
         "install": _("installing"),
+        "unpack": _("unpacking tools"),
         "check": _("checking that the agent runs"),
         "switch": _("switching to the new version"),
     }

@@ -1,6 +1,6 @@
-"""Looks at a host, or installs dtagent on it.
+"""Looks at a host, or installs dtagent or tools on it.
 
-For an installation the bytes of the wheels follow the request, in the order of its `files`.
+For the latter the bytes of the wheels follow the request, in the order of its `files`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from typing import Any, BinaryIO
 
 from dtagent.protocol.places import forget, record, usual_root
 
-from dttui.fleet.deployment.frame_program import main, run_tool, say
+from dttui.fleet.deployment.frame_program import main, receive, run_tool, say
 from dttui.fleet.deployment.root_program import Refusal, by_name, inspect_root
+from dttui.fleet.deployment.tool_program import bring, tools_of
 
 MANIFEST = "manifest.json"
 PIP_OPTIONS = (
@@ -64,6 +65,7 @@ def probe(root: Path) -> dict[str, Any]:
         "current": current,
         "version": version,
         "broken": reason,
+        "tools": tools_of(place),
     }
 
 
@@ -80,7 +82,7 @@ def install(root: Path, request: dict[str, Any], stream: BinaryIO) -> dict[str, 
             if request["root"] is None and root in made and str(root) != usual_root():
                 _record(root)
             say(step="receive")
-            wheels = _receive(staging / "incoming", request["files"], stream)
+            wheels = receive(staging / "incoming", request["files"], stream)
             say(step="venv")
             run_tool("venv-failed", [sys.executable, "-I", "-m", "venv", "--without-pip", str(staging)], VENV_TIMEOUT_S)
             say(step="install")
@@ -102,6 +104,13 @@ def install(root: Path, request: dict[str, Any], stream: BinaryIO) -> dict[str, 
             raise
         _remove([path for path in agents.iterdir() if path.name not in (digest, previous) and not in_use(path)])
     return {"version": version, "directory": by_name(str(final))}
+
+
+def equip(root: Path, request: dict[str, Any], stream: BinaryIO) -> dict[str, Any]:
+    """Put the tools whose wheels come by `stream` beside the agent that is there."""
+    with sole_deployment_to(root) as (place, _made):
+        bring(place, request["files"], stream)
+    return {}
 
 
 def check(venv: Path) -> str:
@@ -182,16 +191,6 @@ def sole_deployment(agents: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _receive(directory: Path, files: list[dict[str, Any]], stream: BinaryIO) -> Path:
-    directory.mkdir(parents=True)
-    for file in files:
-        content = stream.read(file["size"])
-        if hashlib.sha256(content).hexdigest() != file["sha256"]:
-            raise Refusal("corrupt", name=file["name"], received=len(content), size=file["size"])
-        (directory / file["name"]).write_bytes(content)
-    return directory
-
-
 def _pip_install(venv: Path, wheels: Path, requirements: str) -> None:
     listed = wheels / "requirements.txt"
     listed.write_text(requirements)
@@ -266,4 +265,5 @@ def _remove(paths: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(globals()["stdin"], {"probe": lambda root, _request, _stream: probe(root), "install": install}))
+    actions = {"probe": lambda root, _request, _stream: probe(root), "install": install, "equip": equip}
+    sys.exit(main(globals()["stdin"], actions))

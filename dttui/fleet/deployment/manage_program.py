@@ -32,7 +32,7 @@ LEASE_S = 60
 DAEMON_END_S = 10.0
 SYSTEMCTL_TIMEOUT_S = 25.0
 DESCRIBE_TIMEOUT_S = 20
-OURS = ("agents", "current", "agent.sock", "daemon.err", "daemon.err.1", "daemon.env", "store", "removed")
+OURS = ("tools", "agents", "current", "agent.sock", "daemon.err", "daemon.err.1", "daemon.env", "store", "removed")
 """Everything the agent keeps in its root, but for `jobs`."""
 DESCRIBE = """
 import json, platform

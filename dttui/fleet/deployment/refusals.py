@@ -78,7 +78,7 @@ _DESCRIPTIONS: dict[str, Callable[[], tuple[str, str]]] = {
         _("Try again when it has ended."),
     ),
     "disk-full": lambda: (
-        _("the disk or your quota was full before the agent was installed; what was begun has been removed ({path})"),
+        _("the disk or your quota was full before all was installed; what was begun has been removed ({path})"),
         elsewhere(_("Make room there and deploy again.")),
     ),
     "jobs-running": lambda: (
@@ -104,6 +104,10 @@ _DESCRIPTIONS: dict[str, Callable[[], tuple[str, str]]] = {
     "check-failed": lambda: (
         _("the agent was installed, but does not run: {output}"),
         _("The version used until now stays. Name another Python in the inventory: python: /path/to/python3"),
+    ),
+    "tool-failed": lambda: (
+        _("{name} does not run there: {output}"),
+        _("Leave --with {name} out: where ranks stand is then read by Python and torch alone."),
     ),
     "system": lambda: (
         _("{path}: {reason}"),

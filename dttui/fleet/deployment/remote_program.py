@@ -28,7 +28,14 @@ _FILES = (
     ("dtagent.protocol.places", Path(places.__file__)),
     *(
         (f"dttui.fleet.deployment.{name}", Path(__file__).with_name(f"{name}.py"))
-        for name in ("root_program", "frame_program", "deploy_program", "manage_program", "doctor_program")
+        for name in (
+            "root_program",
+            "frame_program",
+            "tool_program",
+            "deploy_program",
+            "manage_program",
+            "doctor_program",
+        )
     ),
 )
 """By the names under which each is imported by those after it."""
@@ -41,7 +48,7 @@ class Program(Enum):
     """What is pushed to a host and run there, by the standard library alone."""
 
     DEPLOYMENT = "deployment"
-    """`probe` and `install`."""
+    """`probe`, `install` and `equip`."""
     AGENTS = "agents"
     """`inspect`, `retire` and `remove`."""
     DOCTOR = "doctor"

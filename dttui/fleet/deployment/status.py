@@ -120,6 +120,7 @@ class AgentStatus:
             "python": seen.agent_python,
             "daemon": seen.daemon.model_dump() if seen.daemon is not None else None,
             "jobs": [item.model_dump() for item in seen.attempts],
+            "tools": [item.model_dump() for item in seen.probe.tools],
             "other_versions": [item.model_dump() for item in seen.others],
             "logout_kills": seen.logout_kills,
             "broken": clean(seen.probe.broken),

@@ -1,4 +1,4 @@
-"""Where an agent's wheels come from: a wheelhouse, the cache, or the package index by way of pip. Hashes decide."""
+"""Where a deployment's wheels come from: a wheelhouse, the cache, or the package index by way of pip. Hashes decide."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from dttui.fleet.deployment.wheels import Requirement, Wheel, build_agent_wheel,
 from dttui.i18n import _
 from dttui.sanitize import clean
 from dttui.transport.deadline import within
+from dttui.variables import for_a_process
 
 ARCHITECTURES = ("x86_64", "aarch64")
 """Machines that the pinned wheels are for, as `uname -m` names them."""
@@ -46,7 +47,7 @@ class WheelSource:
         self._requirements = pinned() if requirements is None else requirements
         self._agent = agent or build_agent_wheel(self._requirements)
         self._lock = asyncio.Lock()
-        self._outcomes: dict[str, tuple[Wheel, ...] | UsageError] = {}
+        self._outcomes: dict[tuple[str, tuple[Requirement, ...]], tuple[Wheel, ...] | UsageError] = {}
 
     def fingerprint(self, architecture: str) -> str:
         """Hash over everything that would be installed; needs no wheel but the agent's own."""
@@ -54,61 +55,72 @@ class WheelSource:
         return hashlib.sha256(f"{architecture}\n{pins}".encode()).hexdigest()
 
     async def wheels(self, architecture: str) -> tuple[Wheel, ...]:
-        """Return all wheels for one of ARCHITECTURES, the agent's first.
+        """Return all wheels of the agent for one of ARCHITECTURES, its own first.
+
+        Raises:
+            UsageError: as of `wheels_of`.
+        """
+        return (self._agent, *await self.wheels_of(self._requirements, architecture))
+
+    async def wheels_of(self, requirements: tuple[Requirement, ...], architecture: str) -> tuple[Wheel, ...]:
+        """Return the wheels that are pinned, for one of ARCHITECTURES.
 
         Raises:
             UsageError: the wheelhouse lacks some, or pip could not fetch them.
         """
+        asked = (architecture, requirements)
         async with self._lock:
-            if architecture not in self._outcomes:
+            if asked not in self._outcomes:
                 try:
-                    self._outcomes[architecture] = (self._agent, *await self._third_party(architecture))
+                    self._outcomes[asked] = tuple(await self._third_party(requirements, architecture))
                 except UsageError as error:
-                    self._outcomes[architecture] = error
-        outcome = self._outcomes[architecture]
+                    self._outcomes[asked] = error
+        outcome = self._outcomes[asked]
         if isinstance(outcome, UsageError):
             raise outcome
         return outcome
 
-    async def _third_party(self, architecture: str) -> list[Wheel]:
+    async def _third_party(self, requirements: tuple[Requirement, ...], architecture: str) -> list[Wheel]:
         if self._wheelhouse is not None:
-            return self._collect(self._wheelhouse, architecture)
+            return _collect(self._wheelhouse, requirements, architecture)
         cache = locations.wheel_cache(architecture)
         try:
-            return self._collect(cache, architecture)
+            return _collect(cache, requirements, architecture)
         except UsageError:
-            await self._fetch(cache, architecture)
-        return self._collect(cache, architecture)
+            await _fetch(cache, requirements, architecture)
+        return _collect(cache, requirements, architecture)
 
-    def _collect(self, directory: Path, architecture: str) -> list[Wheel]:
-        found, problems = [], []
-        for requirement in self._requirements:
-            wheel, problem = _find(directory, requirement, architecture)
-            if wheel is None:
-                problems.append(problem)
-            else:
-                found.append(wheel)
-        if problems:
-            command = ["python3", *_download(architecture, directory), *map(str, self._requirements)]
-            raise UsageError(
-                _("{directory} lacks wheels for {architecture}: {problems}").format(
-                    directory=directory, architecture=architecture, problems="; ".join(problems)
-                ),
-                _("Fill it where there is a network: {command}").format(command=shlex.join(command)),
-            )
-        return found
 
-    async def _fetch(self, cache: Path, architecture: str) -> None:
-        """Let pip of dttui's own interpreter download into the cache, with the person's own pip settings."""
-        if importlib.util.find_spec("pip") is None:
-            raise UsageError(
-                _("{python} has no pip to fetch the agent's wheels with").format(python=sys.executable),
-                _("Install pip there, or name a directory that has the wheels: --wheelhouse DIR"),
-            )
-        with _staging(cache) as staging:
-            lock = staging / "requirements.txt"
-            lock.write_text(lock_text(self._requirements))
-            await _run_pip([*_download(architecture, staging), "--require-hashes", "-r", str(lock)], staging)
+def _collect(directory: Path, requirements: tuple[Requirement, ...], architecture: str) -> list[Wheel]:
+    found, problems = [], []
+    for requirement in requirements:
+        wheel, problem = _find(directory, requirement, architecture)
+        if wheel is None:
+            problems.append(problem)
+        else:
+            found.append(wheel)
+    if problems:
+        command = ["python3", *_download(architecture, directory), *map(str, requirements)]
+        raise UsageError(
+            _("{directory} lacks wheels for {architecture}: {problems}").format(
+                directory=directory, architecture=architecture, problems="; ".join(problems)
+            ),
+            _("Fill it where there is a network: {command}").format(command=shlex.join(command)),
+        )
+    return found
+
+
+async def _fetch(cache: Path, requirements: tuple[Requirement, ...], architecture: str) -> None:
+    """Let pip of dttui's own interpreter download into the cache, with the person's own pip settings."""
+    if importlib.util.find_spec("pip") is None:
+        raise UsageError(
+            _("{python} has no pip to fetch wheels with").format(python=sys.executable),
+            _("Install pip there, or name a directory that has the wheels: --wheelhouse DIR"),
+        )
+    with _staging(cache) as staging:
+        lock = staging / "requirements.txt"
+        lock.write_text(lock_text(requirements))
+        await _run_pip([*_download(architecture, staging), "--require-hashes", "-r", str(lock)], staging)
 
 
 @contextlib.contextmanager
@@ -170,13 +182,14 @@ async def _run_pip(arguments: list[str], directory: Path) -> None:
         stderr=asyncio.subprocess.STDOUT,
         # With -m a file of the working directory called pip.py would come first.
         cwd=directory,
+        env=for_a_process(),
         umask=0o077,
     )
     try:
         output, _none = await within(process.communicate(), FETCH_TIMEOUT_S)
     except asyncio.TimeoutError as error:
         raise UsageError(
-            _("pip did not fetch the agent's wheels within {seconds:g} s").format(seconds=FETCH_TIMEOUT_S),
+            _("pip did not fetch the wheels within {seconds:g} s").format(seconds=FETCH_TIMEOUT_S),
             _("Look at the network, or name a directory that has the wheels: --wheelhouse DIR"),
         ) from error
     finally:
@@ -187,6 +200,6 @@ async def _run_pip(arguments: list[str], directory: Path) -> None:
         lines = clean(output.decode(errors="replace")).strip().splitlines()
         errors = [line for line in lines if line.startswith("ERROR")] or lines
         raise UsageError(
-            _("pip could not fetch the agent's wheels: {output}").format(output=" ".join(errors[-3:])),
+            _("pip could not fetch the wheels: {output}").format(output=" ".join(errors[-3:])),
             _("Look at the network and pip's settings, or name a directory that has the wheels: --wheelhouse DIR"),
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dttui.i18n import _
@@ -81,10 +83,37 @@ def nearest_parts(degree: int, *, total: int, part: int, other: int | None = Non
     return (*below, *above)
 
 
+def shares_by_speed(total: int, speeds: Sequence[float]) -> tuple[int, ...]:
+    """Return how many samples of a step each rank gets so that the last one is done as early as can be.
+
+    Each gets one at least, and together they are `total` exactly. What is left of whole shares goes, one by one, to who
+    is done with it first, which is the best there is (Graham 1969, for equal jobs on uniform machines).
+
+    Args:
+        total: samples a step, one a rank at least.
+        speeds: samples that a rank computes in some unit of time, above 0.
+
+    Raises:
+        ValueError: there are more ranks than samples.
+    """
+    if total < len(speeds):
+        raise ValueError(f"{total} samples for {len(speeds)} ranks")
+    whole = (total - len(speeds)) / math.fsum(speeds)
+    shares = [max(1, math.floor(whole * speed)) for speed in speeds]
+    waiting = [((shares[rank] + 1) / speed, rank) for rank, speed in enumerate(speeds)]
+    heapq.heapify(waiting)
+    for _sample in range(total - sum(shares)):
+        _done_at, rank = waiting[0]
+        shares[rank] += 1
+        heapq.heapreplace(waiting, ((shares[rank] + 1) / speeds[rank], rank))
+    return tuple(shares)
+
+
 def check_shares(strategy: Strategy, world_size: int) -> list[Finding]:
     """Return a warning where a step's samples make no equal shares, which only the script knows what to do with."""
     copy = (strategy.tensor_parallel_size or 1) * (strategy.pipeline_degree or 1)
-    total = strategy.data_parallel.batch_size if strategy.data_parallel is not None else None
+    data = strategy.data_parallel
+    total = data.batch_size if data is not None and data.has_equal_shares else None
     if total is None or world_size % copy:
         return []
     micro = strategy.pipeline_parallel.micro_batch_size if strategy.pipeline_parallel is not None else None

@@ -12,12 +12,15 @@ from dttui.frameworks.bundle import PlannedFile
 from dttui.frameworks.parts.environment import CONFIG_FILE
 from dttui.spec.models import DataParallel, Logging
 
+SHARES_KEY = "shares"
+"""Under which a script finds how many samples of a step each rank has."""
+
 
 def config_file(layout: JobLayout) -> PlannedFile:
     """Return the file, the same on every node. Every key is always there; what the job does not say is null.
 
     `training`, `distributed` and `resources` are the blocks of the seed DSL's own config file (its section 6.2), with
-    the world size counted in processes, and how long a rank waits for the others beside it.
+    the world size counted in processes, and beside it how long a rank waits for others and how gradients are reduced.
     """
     job = layout.job
     data = job.strategy.data_parallel or DataParallel()
@@ -32,6 +35,7 @@ def config_file(layout: JobLayout) -> PlannedFile:
         "world_size": layout.world_size,
         "node_count": len(layout.nodes),
         **training,
+        SHARES_KEY: layout.shares,
         "data_sharding": _plain(data.data_sharding),
         "dataset": {"id": dataset.id, "version": dataset.version, "path": dataset.path} if dataset else None,
         "strategy": _plain(job.strategy),
@@ -52,6 +56,9 @@ def config_file(layout: JobLayout) -> PlannedFile:
             "world_size": layout.world_size,
             "node_count": len(layout.nodes),
             "timeout_s": job.communication.collective_timeout_s,
+            "bucket_bytes": layout.bucket_bytes,
+            "compression": job.communication.compression,
+            "overlap": job.communication.overlap,
         },
         "resources": {"gpu_count": sum(node.slots for node in layout.nodes if node.cuda_slots or node.simulated)},
     }

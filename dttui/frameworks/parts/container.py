@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dttui.frameworks.base import JobLayout, NodeLayout
 from dttui.frameworks.bundle import Hole, PlannedProcess, gpu_hole
+from dttui.frameworks.parts.warm_checks import check_not_in_container
 from dttui.i18n import _
 from dttui.spec.container import Container
 from dttui.spec.findings import Finding, error, info
@@ -14,6 +15,8 @@ from dttui.spec.models import Job
 
 ENGINES_OF_NAMES = ("docker", "podman")
 """Those that know images by name, and whose containers have names too; apptainer's are processes like any."""
+HEALTH_MARK = "DTTUI_HEALTH_CHECK"
+"""Variable by which the agent finds what a health check has started, `dtagent.supervision.health.MARK`."""
 _OF_CLIENT = ("HOME", "LD_LIBRARY_PATH", "LD_PRELOAD", "PATH", "TMPDIR")
 """Variables that the engine's own program goes by: the job's values are for the inside alone."""
 _OURS = {
@@ -55,7 +58,7 @@ def contain(process: PlannedProcess, layout: JobLayout, node: NodeLayout, paths:
         inside = ["env", f"HOME={own['HOME']}"] if "HOME" in own else []
         name = None
     else:
-        name = f"dttui-{Hole.JOB_ID}-{Hole.ATTEMPT}-{node.node_rank}-{process.name}"
+        name = _name(process, node)
         words = [container.engine, "run", "--rm", "--pull=never", f"--name={name}", *_labels(node)]
         # The process numbers of the host: telemetry tells by them what each rank uses, and a stop whom to end. Its init
         # takes what is orphaned inside, too, so there is no --init.
@@ -84,6 +87,24 @@ def contain(process: PlannedProcess, layout: JobLayout, node: NodeLayout, paths:
     )
 
 
+def beside(process: PlannedProcess, command: Sequence[str], layout: JobLayout, node: NodeLayout) -> tuple[str, ...]:
+    """Return the words that run a command where a process runs: in its container, where it has one.
+
+    Args:
+        process: as `contain` gives it.
+        command: what is run besides.
+        layout: of the job.
+        node: where it runs.
+    """
+    container = layout.run.container
+    if container is None or not process.engine_words:
+        return tuple(command)
+    if container.engine == "apptainer":  # Its containers have no names, and another of the image costs little.
+        return (*process.argv[: process.engine_words], *command)
+    own = [f"--env={HEALTH_MARK}", f"--workdir={process.cwd}"]
+    return (container.engine, "exec", *own, _name(process, node), *command)
+
+
 def without_container(process: PlannedProcess) -> PlannedProcess:
     """Return a process as it runs inside of an image that something else starts."""
     argv = process.argv[process.engine_words :]
@@ -101,10 +122,7 @@ def check_container(job: Job, paths: Sequence[str], *, uses_gpus: bool) -> list[
     container = job.run.container if job.run is not None else None
     if job.run is None or container is None:
         return []
-    found = [*_faults(container, _mounted(job, container, paths))]
-    if job.run.warm_start:
-        message = _("run.warm_start cannot be had with run.container: what is forked runs outside of the image")
-        found.append(error("container-warm-start", "run.warm_start", message, _("Leave one of them out.")))
+    found = [*_faults(container, _mounted(job, container, paths)), *check_not_in_container(job.run)]
     if uses_gpus and container.gpus == "none":
         message = _("the job uses GPUs of its nodes, and run.container.gpus hides them all")
         hint = _("Leave it out, or set resources.gpu.count of the nodes to 0.")
@@ -152,6 +170,10 @@ def _mounted(job: Job, container: Container, paths: Iterable[str]) -> list[str]:
         if not any(path == other or path.startswith(f"{other}/") for other in (*seen, *found)):
             found.append(path)
     return found
+
+
+def _name(process: PlannedProcess, node: NodeLayout) -> str:
+    return f"dttui-{Hole.JOB_ID}-{Hole.ATTEMPT}-{node.node_rank}-{process.name}"
 
 
 def _same(path: str) -> str:

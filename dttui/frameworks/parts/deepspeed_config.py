@@ -14,6 +14,7 @@ from typing import Any
 from dttui.frameworks.base import JobLayout
 from dttui.frameworks.bundle import PlannedFile
 from dttui.frameworks.parts.batches import Batches, nearest_parts, nearest_totals, solve
+from dttui.frameworks.parts.collective_settings import in_vain
 from dttui.frameworks.parts.deepspeed_options import DeepSpeedOptions
 from dttui.i18n import _
 from dttui.spec.deepspeed_keys import BATCH_KEYS
@@ -24,6 +25,8 @@ CONFIG_FILE = "ds_config.json"
 """What DeepSpeed reads, relative to the attempt's directory."""
 _PRECISIONS = {"fp16": "fp16", "bf16": "bf16", "fp8": "bf16"}
 """What is enabled, by the model's precision; full precision has no key."""
+_SENT = ("fp16", "bf16")
+"""What DeepSpeed can send gradients as, by the job's word and its own (`communication_data_type`)."""
 _TESTED = ("Adagrad", "Adam", "AdamW", "Lion", "Muon")
 """Optimizers that ZeRO takes as they are (ZERO_SUPPORTED_OPTIMIZERS of deepspeed/runtime/zero/utils.py)."""
 _CONFIG: PathKey = ("framework_options", "config")
@@ -71,6 +74,8 @@ def _document(layout: JobLayout) -> dict[str, Any]:
         document["optimizer"] = {"type": options.optimizer.type, "params": params}
         if _stage(layout) and options.optimizer.type not in _TESTED:
             document["zero_allow_untested_optimizer"] = True
+    if (compression := layout.job.communication.compression) in _SENT:
+        document["communication_data_type"] = compression
     if options.scheduler is not None:
         document["scheduler"] = options.scheduler.model_dump()
     if _has_autotp(layout):
@@ -99,14 +104,16 @@ def _zero(layout: JobLayout) -> dict[str, Any]:
     for name, device in (("offload_optimizer", options.offload_optimizer), ("offload_param", options.offload_param)):
         if device != "none":
             block[name] = {"device": device, **({"nvme_path": options.nvme_path} if device == "nvme" else {})}
-    if options.overlap_comm is not None:
-        block["overlap_comm"] = options.overlap_comm
-    reduction = layout.job.communication.all_reduce
-    if stage and reduction is not None and reduction.buffer_size is not None:
+    overlaps = options.overlap_comm if options.overlap_comm is not None else layout.job.communication.overlap
+    if overlaps is not None:
+        block["overlap_comm"] = overlaps
+    if stage and layout.bucket_bytes is not None:
         # The job counts bytes, and DeepSpeed elements.
-        elements = max(reduction.buffer_size // (2 if _enabled(layout) else 4), 1)
+        elements = max(layout.bucket_bytes // (2 if _enabled(layout) else 4), 1)
         block["reduce_bucket_size"] = elements
-        if stage < 3:
+        asked = layout.job.communication.all_reduce
+        # Gathering goes beside no computing: the link's size is none for it.
+        if stage < 3 and asked is not None and asked.buffer_size is not None:
             block["allgather_bucket_size"] = elements
     return block
 
@@ -217,6 +224,15 @@ def _disagreements(layout: JobLayout) -> Iterator[Finding]:
         (("tensor_parallel", "autotp_size"), degree, ("strategy", "tensor_parallel_size")),
         (("data_parallel_size",), _data_degree(layout), ("strategy", "data_parallel_size")),
     ]
+    talk = layout.job.communication
+    if talk.compression in _SENT:
+        expected.append((("communication_data_type",), talk.compression, ("communication", "compression")))
+    if talk.overlap is not None:
+        expected.append((("zero_optimization", "overlap_comm"), talk.overlap, ("communication", "overlap")))
+        if options_of(layout).overlap_comm not in (None, talk.overlap):
+            message = _("this is not what {other} says; give it once").format(other="communication.overlap")
+            option = ("framework_options", "overlap_comm")
+            yield error("framework-option", format_path(option), message, path=option)
     if layout.job.model is not None and layout.job.model.precision is not None:
         is_so = ((name, _enabled(layout) == name) for name in ("fp16", "bf16"))
         expected += [((name, "enabled"), value, ("model", "precision")) for name, value in is_so]
@@ -263,6 +279,13 @@ def _check_precision(layout: JobLayout) -> Iterator[Finding]:
 
 def _announce(layout: JobLayout) -> Iterator[Finding]:
     """Tell what a person may wonder at."""
+    talk = layout.job.communication
+    if not _stage(layout):
+        if talk.all_reduce is not None and talk.all_reduce.buffer_size is not None:
+            message = _("without ZeRO DeepSpeed reduces 500,000,000 elements at a time: it has buckets from stage 1 on")
+            yield in_vain(f"{talk.all_reduce_place}.buffer_size", message)
+        if talk.overlap is not None:
+            yield in_vain("overlap", _("without ZeRO DeepSpeed reduces after the backward pass"))
     if _has_autotp(layout):
         message = _("DeepSpeed's AutoTP splits the tensors; it knows the models of Hugging Face")
         hint = _("Where the script splits its model itself: framework_options.tensor_parallel: script.")

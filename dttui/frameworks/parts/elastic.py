@@ -64,7 +64,7 @@ def check_elastic(layout: JobLayout) -> list[Finding]:
         return [error("framework-option", _KEY, message, _("Leave one of them out."), path=("run", "warm_start"))]
     message = _(
         "torchrun numbers nodes and ranks by itself: rank 0 may run on another node than the master. The rendezvous is "
-        "on the master, and the job ends with it; ranks meet on any free port of the node of rank 0"
+        "on the master, and an attempt ends with it; ranks meet on any free port of the node of rank 0"
     )
     found = [info("elastic", _KEY, message)]
     checkpoint = layout.job.recovery.checkpoint

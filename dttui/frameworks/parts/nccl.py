@@ -14,8 +14,16 @@ RDMA_VARIABLES = frozenset({"NCCL_IB_HCA", "NCCL_IB_DISABLE"})
 """A job that sets one of them decides about both."""
 LEAST_BUFFER_BYTES, MOST_BUFFER_BYTES = 64 * 1024, 32 * 1024 * 1024
 """A channel's buffer is cut into eight steps, and every channel to every peer has one of its own on the GPU."""
+USUAL_BUFFER_BYTES = 4 * 1024 * 1024
+"""NCCL's own (its user guide, NCCL_BUFFSIZE)."""
+LONG_BUFFER_BYTES = 2 * USUAL_BUFFER_BYTES
+"""At most, where the job asks for none: all of them are memory that the model does not have."""
+LEAST_CHANNELS = 2
+"""NCCL's, which share what is on the way over a link."""
 ALGORITHMS = frozenset({"ring", "tree"})
-"""NCCL's, of those that a job can name."""
+"""NCCL's of all-reduce, of those that a job can name."""
+_OF_COLLECTIVES = {"allreduce": ALGORITHMS, "allgather": frozenset({"ring"}), "reduce_scatter": frozenset({"ring"})}
+"""NCCL's, of the collectives of which it has one that a job can name."""
 PER_COLLECTIVE = (2, 24)
 """The first NCCL that can be told the algorithm of a collective; one before takes it for no algorithm at all."""
 HEARTBEAT_S = 480
@@ -79,7 +87,7 @@ def check_nccl(layout: JobLayout) -> list[Finding]:
     reduction = layout.job.communication.all_reduce
     if reduction is None:
         return findings
-    path = "communication.allreduce"
+    path = f"communication.{layout.job.communication.all_reduce_place}"
     if reduction.algorithm is not None and reduction.algorithm not in ALGORITHMS:
         message = _("NCCL has no all-reduce by {algorithm}: it chooses one itself").format(
             algorithm=reduction.algorithm
@@ -108,8 +116,8 @@ def reason(name: str, value: str, given: tuple[str, ...] = ()) -> str:
     return {
         "NCCL_IB_HCA": _("the active ports of the kind that all nodes have"),
         "NCCL_IB_DISABLE": _("not all nodes have ports of one kind"),
-        "NCCL_ALGO": "communication.allreduce.algorithm",
-        "NCCL_BUFFSIZE": "communication.allreduce.buffer_size",
+        "NCCL_ALGO": _("the algorithms that communication names"),
+        "NCCL_BUFFSIZE": _("communication.allreduce.buffer_size, or what a long link holds at once"),
         "ACCELERATE_USE_CPU": _("some slots are no GPU; without it accelerate distributes nothing there"),
         "DEEPSPEED_TIMEOUT": _("communication.collective_timeout, or rendezvous_timeout where that is longer"),
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": _("a rank whose collective failed ends"),
@@ -127,6 +135,14 @@ def version(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
 
 
+def told_algorithms(layout: JobLayout) -> dict[str, str]:
+    """Return the algorithms that the job names and NCCL has, by collective; none where it is not used."""
+    if layout.backend != "nccl":
+        return {}
+    named = {place.rpartition(".")[2]: name for place, name in layout.job.communication.algorithms().items()}
+    return {kind: name for kind, name in named.items() if name in _OF_COLLECTIVES.get(kind, ())}
+
+
 def _slot_without_gpu(layout: JobLayout) -> str:
     """Return the name of a node that has one; empty where every slot is a GPU."""
     return next((node.name for node in layout.nodes if node.cuda_slots < node.slots), "")
@@ -137,10 +153,12 @@ def _fits(size: int) -> bool:
 
 
 def _reduction(layout: JobLayout) -> dict[str, str]:
-    reduction, size = layout.job.communication.all_reduce, _buffer_size(layout)
-    told = {}
-    if reduction is not None and reduction.algorithm in ALGORITHMS:
-        told["NCCL_ALGO"] = f"allreduce:{reduction.algorithm}"
+    size, named, told = _buffer_size(layout), told_algorithms(layout), {}
+    if named:
+        told["NCCL_ALGO"] = ";".join(f"{kind.replace('_', '')}:{name}" for kind, name in named.items())
+    of_channel = layout.tuning.window_bytes // LEAST_CHANNELS
+    if size is None and of_channel > USUAL_BUFFER_BYTES:
+        size = min(1 << (of_channel - 1).bit_length(), LONG_BUFFER_BYTES)
     if size is not None and _fits(size):
         told["NCCL_BUFFSIZE"] = str(size)
     return told

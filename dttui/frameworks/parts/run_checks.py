@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from dttui.frameworks.parts.warm_checks import check_not_forked
 from dttui.i18n import _
 from dttui.spec.findings import Finding, error
 from dttui.spec.models import Job
@@ -20,12 +21,7 @@ def check_program(job: Job, label: str) -> list[Finding]:
 
 def check_cold_run(job: Job, label: str) -> list[Finding]:
     """Return what in `run` does not go with a framework that is started by another program than torchrun."""
-    if findings := check_program(job, label):
-        return findings
-    if job.run is not None and job.run.warm_start:
-        message = _("run.warm_start is for torchrun, and {framework} is started without it").format(framework=label)
-        return [error("run-mismatch", "run.warm_start", message, _("Leave it out."))]
-    return []
+    return check_program(job, label) or check_not_forked(job, label)
 
 
 def check_places(job: Job, names: Collection[str]) -> list[Finding]:

@@ -11,12 +11,10 @@ from dttui.frameworks.parts.elastic import Elastic, elastic_of
 from dttui.frameworks.parts.environment import process_environment
 from dttui.frameworks.parts.nccl import torch_environment
 from dttui.frameworks.parts.run_checks import check_program
-from dttui.i18n import _
-from dttui.spec.findings import Finding, error, info
+from dttui.frameworks.parts.warm_checks import check_forked
+from dttui.spec.findings import Finding
 from dttui.spec.models import Job, Run
 
-WARM_MINUTES = 30
-"""How long the agent keeps a process for warm starts that no job asks for, `dtagent.attempts.warming.IDLE_S`."""
 SEALED = "dttui"
 """Rendezvous of the payload's own: c10d that takes nothing from whoever lacks the attempt's key."""
 TORCHRUN = f"{Hole.PAYLOAD}/torchrun.py"
@@ -26,18 +24,7 @@ RANK = f"{Hole.PAYLOAD}/rank.py"
 
 def check_run(job: Job, label: str) -> list[Finding]:
     """Return what in `run` does not go with torchrun, and what is to be said about warm starts."""
-    if findings := check_program(job, label):
-        return findings
-    if job.run is None or not job.run.warm_start:
-        return []
-    if job.run.prefix:
-        message = _("run.warm_start cannot be had together with run.prefix: what is forked runs under no other program")
-        return [error("warm-start-prefix", "run.warm_start", message, _("Leave one of them out."))]
-    message = _(
-        "torchrun and the ranks are forked on each host from a process that keeps torch imported; it stays "
-        "{minutes} minutes after the last launch and holds about 220 MB"
-    ).format(minutes=WARM_MINUTES)
-    return [info("warm-start", "run.warm_start", message)]
+    return check_program(job, label) or check_forked(job.run)
 
 
 def program(run: Run) -> tuple[str, ...]:

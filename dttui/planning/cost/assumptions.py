@@ -25,6 +25,8 @@ class Input(BaseModel):
     """The number."""
     source: Source
     """Measured on the hosts, declared by a person or a data sheet, or taken by default."""
+    measured_at: float | None = None
+    """Seconds since the epoch, of what was measured; `None` also where that is not known."""
 
 
 class UnknownAssumptionError(ValueError):

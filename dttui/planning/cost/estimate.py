@@ -198,7 +198,7 @@ def describe(
         communication_share=talking / time.value,
         scaling=speed_ups,
         amdahl=law,
-        collectives=collectives(shape, layout, hardware),
+        collectives=collectives(shape, layout, hardware, time),
         failures=failure_cost(shape.parameters, hardware.gpus),
         inputs=inputs,
     )
@@ -239,7 +239,7 @@ def scaling(shape: ModelShape, layout: Layout, hardware: Hardware) -> tuple[list
     return rows, law
 
 
-def collectives(shape: ModelShape, layout: Layout, hardware: Hardware) -> list[CollectiveChoice]:
+def collectives(shape: ModelShape, layout: Layout, hardware: Hardware, time: TimeEstimate) -> list[CollectiveChoice]:
     """Return how replicas had best reduce their gradients and spread their first parameters; nothing for one."""
     if layout.data == 1:
         return []
@@ -247,7 +247,9 @@ def collectives(shape: ModelShape, layout: Layout, hardware: Hardware) -> list[C
     link = group_link(hardware, layout.data, layout.tensor)
     gradients = own * layout.bytes_per_reduced_gradient
     in_steps = hierarchical_all_reduce_s(gradients, layout.data, layout.tensor, hardware)
-    reduce = choose_all_reduce(hardware.nodes, layout.data, gradients, link, in_steps)
+    # Two of the three passes over the weights are backwards, and the last micro-batch alone has gradients to send.
+    backward_s = (2 / 3 * time.parts["compute"] + time.parts["recompute"]) / layout.micro_batches
+    reduce = choose_all_reduce(hardware.nodes, layout.data, gradients, link, in_steps, backward_s)
     return [reduce, choose_broadcast(layout.data, own * layout.bytes_per_parameter, link)]
 
 

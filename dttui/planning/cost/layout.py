@@ -78,37 +78,53 @@ def usual_batch(data: int, micro_batch: int, pipeline: int) -> int:
     return data * micro_batch * (4 * pipeline if pipeline > 1 else 1)
 
 
-def faults(layout: Layout, shape: ModelShape, gpus: int, gpus_per_node: int) -> Iterator[str]:
-    """Say what keeps a layout from running a model on so many GPUs.
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What keeps a layout from running a model."""
+
+    field: str
+    """Of `Layout`, whose number does not fit."""
+    message: str
+
+
+def faults(layout: Layout, shape: ModelShape, gpus: int, gpus_per_node: int) -> Iterator[Fault]:
+    """Yield what keeps a layout from running a model on so many GPUs.
 
     A tensor-parallel group may span nodes, only slowly; that is for the time to say.
     """
     if layout.ranks != gpus:
         text = _("data {data} × tensor {tensor} × pipeline {pipeline} makes {ranks} ranks, and there are {gpus} GPUs")
-        yield text.format(
+        message = text.format(
             data=layout.data, tensor=layout.tensor, pipeline=layout.pipeline, ranks=layout.ranks, gpus=gpus
         )
+        yield Fault("data", message)
     if shape.heads % layout.tensor:
-        yield _("{heads} heads cannot be divided by tensor {tensor}").format(heads=shape.heads, tensor=layout.tensor)
+        message = _("{heads} heads cannot be divided by tensor {tensor}").format(
+            heads=shape.heads, tensor=layout.tensor
+        )
+        yield Fault("tensor", message)
     if layout.pipeline * layout.virtual_stages > shape.layers or (
         layout.pipeline > 1 and shape.layers % (layout.pipeline * layout.virtual_stages)
     ):
         text = _("{layers} layers cannot be divided by pipeline {pipeline} × {chunks} chunks")
-        yield text.format(layers=shape.layers, pipeline=layout.pipeline, chunks=layout.virtual_stages)
+        message = text.format(layers=shape.layers, pipeline=layout.pipeline, chunks=layout.virtual_stages)
+        yield Fault("pipeline", message)
     if layout.global_batch % (layout.data * layout.micro_batch):
         text = _("the global batch {batch} cannot be divided by data {data} × micro-batch {micro}")
-        yield text.format(batch=layout.global_batch, data=layout.data, micro=layout.micro_batch)
+        message = text.format(batch=layout.global_batch, data=layout.data, micro=layout.micro_batch)
+        yield Fault("global_batch", message)
     elif layout.virtual_stages > 1 and layout.micro_batches % layout.pipeline:
         text = _("the interleaved schedule needs the {count} micro-batches to be a multiple of pipeline {pipeline}")
-        yield text.format(count=layout.micro_batches, pipeline=layout.pipeline)
+        yield Fault("global_batch", text.format(count=layout.micro_batches, pipeline=layout.pipeline))
     if layout.virtual_stages > 1 and layout.pipeline == 1:
-        yield _("chunks of layers need a pipeline of two stages or more")
+        yield Fault("virtual_stages", _("chunks of layers need a pipeline of two stages or more"))
     if layout.zero_stage >= 2 and layout.pipeline > 1:
-        yield _("ZeRO stage {stage} does not go with a pipeline").format(stage=layout.zero_stage)
+        message = _("ZeRO stage {stage} does not go with a pipeline").format(stage=layout.zero_stage)
+        yield Fault("zero_stage", message)
     if (
         gpus_per_node > 1
         and layout.tensor > 1
         and max(layout.tensor, gpus_per_node) % min(layout.tensor, gpus_per_node)
     ):
         text = _("tensor {tensor} does not fit the {gpus} GPUs of a node evenly")
-        yield text.format(tensor=layout.tensor, gpus=gpus_per_node)
+        yield Fault("tensor", text.format(tensor=layout.tensor, gpus=gpus_per_node))

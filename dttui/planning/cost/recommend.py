@@ -13,7 +13,7 @@ from dttui.planning.cost.assumptions import Inputs, layout_inputs
 from dttui.planning.cost.estimate import GB, LEAST_SPARE, Estimate, describe
 from dttui.planning.cost.hardware import Hardware
 from dttui.planning.cost.layout import Layout
-from dttui.planning.cost.search import Found, LayoutCandidate, Wish, search
+from dttui.planning.cost.layout_search import Found, LayoutCandidate, Wish, search
 from dttui.planning.cost.shape import ModelShape
 
 SMALL_MODEL = 1e9
@@ -76,6 +76,24 @@ class Advice(BaseModel):
     """How many of them need more memory than a GPU has."""
     problem: str | None = None
     """Why there is no candidate, and what would help."""
+
+
+@dataclass(frozen=True)
+class JobAdvice:
+    """What a search for a job came to."""
+
+    advice: Advice
+    gpus: int
+    gpu: str
+    """Type of the slowest."""
+    global_batch: int
+    """Sequences a step that the search was for."""
+    batch_is_given: bool
+    """Whether the job, or who asked, says so."""
+    shape_is_given: bool
+    """Whether the model's layers and hidden size are; else those of a published model of its size are taken."""
+    framework: str | None
+    """The job's; `None` without a job, or where it names none."""
 
 
 def framework_for(parameters: float) -> tuple[str, str]:

@@ -3,6 +3,6 @@
 Nothing of a document is dropped silently: what the job has no place for becomes a note with its own place.
 """
 
-from dttui.spec.dialects.registry import JOB_DIALECTS, TOP_KEYS, Dialect, recognise
+from dttui.spec.dialects.recognition import JOB_DIALECTS, TOP_KEYS, Dialect, recognise
 
 __all__ = ["JOB_DIALECTS", "TOP_KEYS", "Dialect", "recognise"]

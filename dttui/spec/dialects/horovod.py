@@ -7,18 +7,17 @@ from typing import Literal
 from pydantic import Field
 
 from dttui.i18n import _
-from dttui.spec.dialects.registry import HOROVOD
-from dttui.spec.dialects.terms import Algorithm, Backend, carry_backend
+from dttui.spec.dialects.recognition import HOROVOD
+from dttui.spec.dialects.terms import Algorithm, Backend, carry_backend, carry_compression
 from dttui.spec.dialects.translation import Translated, Translation
 from dttui.spec.document import validate
 from dttui.spec.models import Section
+from dttui.spec.quantities import BitsPerSecond, Bytes, Number
 from dttui.spec.text import Label
-from dttui.spec.units import BitsPerSecond, Bytes, Number
 from dttui.spec.yaml_source import YamlSource
 
 _FOR_SCRIPT = {
     "training": ("epochs", "learning_rate"),
-    "communication": ("compression",),
     "optimization": ("gradient_accumulation", "gradient_clipping"),
 }
 """Keys by section that dttui itself does nothing by."""
@@ -137,6 +136,7 @@ def translate(source: YamlSource) -> Translated:
         translation.carry((*node, "network"), (*target, "network", "bandwidth"))
     _carry_world_size(translation, config)
     carry_backend(translation, (*root, "communication", "backend"))
+    carry_compression(translation, (*root, "communication", "compression"))
     for section, keys in _FOR_SCRIPT.items():
         for key in keys:
             translation.hand_over((*root, section, key))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field
 
 from dttui.i18n import _
-from dttui.spec.dialects.registry import LANGUAGE_MODEL
+from dttui.spec.communication import CompressionName
+from dttui.spec.dialects.recognition import LANGUAGE_MODEL
 from dttui.spec.dialects.terms import ModelSize, carry_recomputation, check_product, parameter_count
 from dttui.spec.dialects.translation import Translated, Translation
 from dttui.spec.document import validate
 from dttui.spec.models import Section
 from dttui.spec.problems import PathKey
+from dttui.spec.quantities import BitsPerSecond, Bytes, Number
 from dttui.spec.text import Label
-from dttui.spec.units import BitsPerSecond, Bytes, Number
 from dttui.spec.yaml_source import YamlSource
 
 _DEGREES = {
@@ -140,6 +141,11 @@ def translate(source: YamlSource) -> Translated:
     if hardware.nodes is not None:
         translation.expect_nodes((*root, "hardware_infrastructure", "nodes"), hardware.nodes)
     _carry_degrees(translation, training, hardware)
+    for index, pattern in enumerate(training.communication_patterns):
+        name = (pattern.compression or "").casefold()
+        if pattern.pattern == "AllReduce" and name in get_args(CompressionName):
+            origin = (*root, "communication_patterns", index, "compression")
+            translation.put(("communication", "compression"), name, origin)
     translation.hand_over((*root, "communication_patterns"))
     _carry_optimizations(translation, training)
     return translation.finish()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator
 
 from dttui.i18n import _
+from dttui.spec.communication import CompressionName
 from dttui.spec.dialects.translation import Translation
 from dttui.spec.problems import PathKey, did_you_mean, shown, with_hint
 
@@ -55,6 +56,21 @@ def carry_backend(translation: Translation, origin: PathKey) -> None:
         translation.carry(origin, ("communication", "protocol"), protocol)
     else:
         translation.note(origin, _("not carried over: gloo is what is taken where not every rank has a CUDA GPU"))
+
+
+def carry_compression(translation: Translation, origin: PathKey, *settings: str) -> None:
+    """Carry what gradients are sent as over to the job; a word that it does not know goes to the script.
+
+    Args:
+        translation: of the document.
+        origin: where it says that.
+        settings: where the script finds it then, as of `hand_over`.
+    """
+    name = str(translation.said(origin)).casefold()
+    if name in get_args(CompressionName):
+        translation.carry(origin, ("communication", "compression"), name)
+    else:
+        translation.hand_over(origin, *settings)
 
 
 def carry_recomputation(translation: Translation, origin: PathKey, kind: str = "full") -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pydantic import Field
 
 from dttui.i18n import _
-from dttui.spec.dialects.registry import VISION
-from dttui.spec.dialects.terms import Backend, carry_backend, check_product
+from dttui.spec.dialects.recognition import VISION
+from dttui.spec.dialects.terms import Backend, carry_backend, carry_compression, check_product
 from dttui.spec.dialects.translation import Translated, Translation
 from dttui.spec.document import validate
 from dttui.spec.models import DataSharding, Section
 from dttui.spec.problems import PathKey
+from dttui.spec.quantities import Number
 from dttui.spec.text import Label
-from dttui.spec.units import Number
 from dttui.spec.yaml_source import YamlSource
 
 
@@ -146,8 +146,11 @@ def translate(source: YamlSource) -> Translated:
         translation.put(("strategy", "type"), "hybrid", model)
     synchronization = (*data, "gradient_synchronization")
     carry_backend(translation, (*synchronization, "backend"))
-    for key in ("method", "compression"):
-        translation.hand_over((*synchronization, key), "gradient_synchronization", key)
+    translation.hand_over((*synchronization, "method"), "gradient_synchronization", "method")
+    carry_compression(translation, (*synchronization, "compression"), "gradient_synchronization", "compression")
+    backward = (*model, "communication_overlap", "backward")
+    if (overlaps := translation.said(backward)) is not None:
+        translation.put(("communication", "overlap"), overlaps, backward)
     for key in ("model_sharding", "communication_overlap"):
         translation.hand_over((*model, key))
     for index in range(len(training.training_optimization)):

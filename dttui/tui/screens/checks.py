@@ -10,13 +10,14 @@ from dtagent.protocol.events import Event, EventKind
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
+from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
+from textual.widgets import Button
 
 from dttui.errors import DttuiError
 from dttui.i18n import _, ngettext
-from dttui.jobs import IGNORABLE, Board, Cell, Changed, Check, JobView
+from dttui.jobs import IGNORABLE, Board, Cell, Changed, Check, JobView, board_widths
 from dttui.planning import Plan
 from dttui.sanitize import clean
 from dttui.spec import Finding
@@ -40,10 +41,22 @@ class ChecksScreen(Screen[frozenset[str]]):
         Binding("escape,c", "back", N_("back"), id="checks.back", tooltip=N_("Go back to the job")),
         Binding("r", "again", N_("check again"), id="checks.again", tooltip=N_("Check all hosts once more")),
         Binding("i", "ignore", N_("ignore"), id="checks.ignore", tooltip=N_("Ignore these errors, at the launch too")),
+        Binding(
+            "b", "bench", N_("measure links"), id="checks.bench", tooltip=N_("Measure the links between the hosts")
+        ),
     ]
 
-    def __init__(self, plan: Plan, checker: Checker, ignored: frozenset[str]) -> None:
+    def __init__(self, plan: Plan, checker: Checker, ignored: frozenset[str], bench: Callable[[], object]) -> None:
+        """Check.
+
+        Args:
+            plan: of the job.
+            checker: checks its hosts.
+            ignored: codes of errors that do not count.
+            bench: shows what measures the links between them.
+        """
         super().__init__()
+        self._bench = bench
         self._plan = plan
         self._checker = checker
         self._ignored = ignored
@@ -56,20 +69,25 @@ class ChecksScreen(Screen[frozenset[str]]):
         """Lay out the board, and what there is to say below it."""
         yield TitleBar(self._title)
         with VerticalScroll(id="checks-scroll"):
-            yield CheckBoard(id="checks-board")
+            yield CheckBoard(board_widths, id="checks-board")
             yield Prose(id="checks-notes")
+        with Horizontal(id="checks-actions"):
+            yield Button(_("Measure links"), id="bench", action="screen.bench", compact=True)
         yield KeyBar()
 
     def on_mount(self) -> None:
         """Begin to check."""
+        self.query_one("#checks-actions").display = len(self._plan.nodes) > 1
         self.query_one("#checks-scroll").focus()
         self.set_interval(SHOW_S, self._show_news)
         self._check()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer to check again once it is done, and to ignore errors where such may be."""
+        """Offer to check again once it is done, to ignore errors where such may be, and to measure between hosts."""
         if action == "again":
             return not self._is_checking
+        if action == "bench":
+            return len(self._plan.nodes) > 1
         return action != "ignore" or bool(self._ignorable)
 
     def action_back(self) -> None:
@@ -84,6 +102,10 @@ class ChecksScreen(Screen[frozenset[str]]):
         """Ignore the errors that a person may know better about, and check again."""
         self._ignored |= self._ignorable
         self._check()
+
+    def action_bench(self) -> None:
+        """Show what was measured between the hosts, or measure it."""
+        self._bench()
 
     @work(exclusive=True)
     async def _check(self) -> None:
@@ -143,5 +165,10 @@ class ChecksScreen(Screen[frozenset[str]]):
 
 def _events(findings: Iterable[Finding]) -> Iterable[Event]:
     for number, finding in enumerate(findings):
-        data = {"code": finding.code, "severity": finding.severity.value, "hint": finding.hint}
+        data = {
+            "code": finding.code,
+            "severity": finding.severity.value,
+            "subject": finding.subject,
+            "hint": finding.hint,
+        }
         yield Event(number, time.time(), EventKind.FINDING, finding.message, data=data)

@@ -16,7 +16,7 @@ from textual.containers import Horizontal
 from textual.screen import Screen
 from textual.widgets import Button, Static, Tab, Tabs
 
-from dttui.app import Fleet
+from dttui.app import Drafts, Fleet
 from dttui.compose import DraftPreview
 from dttui.errors import DttuiError, UsageError
 from dttui.i18n import _
@@ -25,7 +25,7 @@ from dttui.jobs import Board, Changed, JobDirectory, read_events
 from dttui.planning import ComposeState, Plan, Submission, success_message
 from dttui.sanitize import clean
 from dttui.spec import Finding, Job
-from dttui.tui import words
+from dttui.tui import symbols
 from dttui.tui.commands import N_
 from dttui.tui.compose_lines import readiness, ticked_line
 from dttui.tui.draft_watch import DraftWatch
@@ -56,6 +56,7 @@ LOOK_AHEAD_DELAY_S = 0.15
 
 Launcher = Callable[[Submission, Plan], JobDirectory]
 Checks = Callable[[Submission, Plan, Changed], Awaitable[Board]]
+Bench = Callable[[Submission], object]
 
 _FIELDS = {
     "name-missing": "#task-name",
@@ -115,8 +116,10 @@ class ComposeScreen(Screen[None]):
         demo: bool,
         draft: Job | None,
         file: JobFile,
+        drafts: Drafts,
         launch: Launcher,
         check: Checks,
+        bench: Bench,
         retry: Callable[[str], None],
     ) -> None:
         """Compose jobs on the environments of `inventory`, as `fleet` sees them.
@@ -128,21 +131,25 @@ class ComposeScreen(Screen[None]):
             demo: whether this is the embedded cluster.
             draft: job to begin with.
             file: where the draft was read from.
+            drafts: who tells what a draft would do and costs.
             launch: starts a planned job.
             check: runs a preflight of a planned job.
+            bench: shows what measures the links between the nodes of a job.
             retry: tries an environment again, with its questions.
         """
         super().__init__()
         state = ComposeState.from_job(draft, inventory) if draft is not None else ComposeState()
-        self.draft = DraftWatch(state, inventory, fleet, self._show_cost)
+        self.draft = DraftWatch(state, inventory, fleet, drafts, self._show_cost)
         self._kept = state
         self._inventory = inventory
         self._fleet = fleet
+        self._drafts = drafts
         self._inventory_path = inventory_path
         self._demo = demo
         self._file = file
         self._launch = launch
         self._check = check
+        self._bench = bench
         self._retry = retry
         self._was_refused = False
 
@@ -168,7 +175,7 @@ class ComposeScreen(Screen[None]):
             else:
                 path = self._inventory_path
                 yield EmptyInventory(str(path) if path is not None else None, id="compose-left")
-            yield JobPane(self.state.framework, self._inventory.datasets, id="compose-right")
+            yield JobPane(self.state.framework, self._drafts, self._inventory.datasets, id="compose-right")
         yield FindingList()
         with Horizontal(id="actions"):
             yield Static(id="readiness")
@@ -275,11 +282,11 @@ class ComposeScreen(Screen[None]):
     @work
     async def action_preview(self) -> None:
         """Show what would run."""
-        outlook = await self._looked_ahead()
-        if outlook.plan is None or not outlook.plan.nodes:
-            self._refuse(self.state.validate() or outlook.findings)
+        preview = await self._looked_ahead()
+        if preview.plan is None or not preview.plan.nodes:
+            self._refuse(self.state.validate() or preview.findings)
         else:
-            self.app.push_screen(PreviewScreen(outlook.plan, (*self.state.validate(), *outlook.findings)))
+            self.app.push_screen(PreviewScreen(preview.plan, (*self.state.validate(), *preview.findings)))
 
     @work(exclusive=True, group="check")
     async def action_check(self) -> None:
@@ -292,24 +299,28 @@ class ComposeScreen(Screen[None]):
         def checker(ignored: frozenset[str], changed: Changed) -> Awaitable[Board]:
             return self._check(self._file.submission(state, self._inventory, ignored), plan, changed)
 
-        ignored = await self.app.push_screen_wait(ChecksScreen(plan, checker, self.draft.ignored))
+        def bench() -> object:
+            return self._bench(self._file.submission(state, self._inventory))
+
+        ignored = await self.app.push_screen_wait(ChecksScreen(plan, checker, self.draft.ignored, bench))
         self.draft.ignore(ignored, state)
+        self.set_state(self.state)  # By what was measured meanwhile.
 
     async def _launchable(self) -> Plan | None:
         """Return the plan, or say the first thing that keeps it from being launched."""
         if missing := self.state.validate():
             self._refuse(missing)
             return None
-        outlook = await self._looked_ahead()
-        if outlook.plan is None or outlook.plan.errors:
-            self._refuse(outlook.plan.errors if outlook.plan is not None else outlook.findings)
+        preview = await self._looked_ahead()
+        if preview.plan is None or preview.plan.errors:
+            self._refuse(preview.plan.errors if preview.plan is not None else preview.findings)
             return None
-        return outlook.plan
+        return preview.plan
 
     @work(exclusive=True, group="run")
     async def action_options(self) -> None:
         """Ask what the framework is told."""
-        self.set_state(await run_dialogs.ask_for_options(self.app, self.state) or self.state)
+        self.set_state(await run_dialogs.ask_for_options(self.app, self._drafts, self.state) or self.state)
 
     @work(exclusive=True, group="run")
     async def action_container(self) -> None:
@@ -325,7 +336,8 @@ class ComposeScreen(Screen[None]):
     async def action_recommend(self) -> None:
         """Offer degrees; the model is asked for first where it is not known."""
         if await cost_dialogs.has_model(self.app, self.draft, self.set_state):
-            state = await cost_dialogs.offer_layouts(self.app, self.state, self._inventory, dict(self._fleet.statuses))
+            statuses = dict(self._fleet.statuses)
+            state = await cost_dialogs.offer_layouts(self.app, self._drafts, self.state, self._inventory, statuses)
             self.set_state(state or self.state)
 
     @work(exclusive=True, group="costs")
@@ -333,9 +345,9 @@ class ComposeScreen(Screen[None]):
         """Show what the job costs; the model is asked for first where it is not known."""
         if not await cost_dialogs.has_model(self.app, self.draft, self.set_state):
             return
-        outlook = await self._looked_ahead()
-        if outlook.plan is not None and outlook.plan.estimate is not None:
-            self.app.push_screen(EstimateScreen(outlook.plan, outlook.plan.estimate))
+        preview = await self._looked_ahead()
+        if preview.plan is not None and preview.plan.estimate is not None:
+            self.app.push_screen(EstimateScreen(preview.plan, preview.plan.estimate))
         else:
             cost_dialogs.tell_absence(self.app, await self.draft.cost_now())
 
@@ -367,14 +379,13 @@ class ComposeScreen(Screen[None]):
     @work
     async def action_save(self) -> None:
         """Ask where to, and save the job as a file."""
+        if (fault := self.state.fatal_fault) is not None:
+            self._refuse((fault,))
+            return
         try:
             submission = self._file.submission(self.state, self._inventory)
         except UsageError as error:
-            fault = [finding for finding in self.state.validate() if finding.message == error.message]
-            if fault:
-                self._refuse(tuple(fault))
-            else:
-                job_files.tell(self.app, error)
+            job_files.tell(self.app, error)
             return
         options = job_files.apply_options(demo=self._demo, inventory_path=self._inventory_path)
         self._keep(await self._file.save(self.app, submission, options))
@@ -406,7 +417,7 @@ class ComposeScreen(Screen[None]):
         self.query_one(TitleBar).show(title_line(demo=self._demo), counted)
 
     def _show_readiness(self) -> None:
-        plan = self.draft.outlook.plan
+        plan = self.draft.preview.plan
         known = [self._fleet.statuses.get(key) for key in self.state.selected]
         line = readiness(
             self.state.validate(),
@@ -415,7 +426,7 @@ class ComposeScreen(Screen[None]):
             was_refused=self._was_refused,
             ticked=len(known),
             unusable=sum(status is not None and status.is_away for status in known),
-            refused=self.draft.outlook.refused_now,
+            refused=self.draft.preview.refused_now,
             estimate=self.draft.estimate,
         )
         self.query_one("#readiness", Static).update(line)
@@ -435,11 +446,11 @@ class ComposeScreen(Screen[None]):
         await self._looked_ahead()
 
     async def _looked_ahead(self) -> DraftPreview:
-        outlook, is_current = await self.draft.preview_draft(self._file.base)
+        preview, is_current = await self.draft.preview_draft(self._file.base)
         if is_current and self._is_there:
-            self.query_one(FindingList).show(outlook.findings)
+            self.query_one(FindingList).show(preview.findings)
             self._show_readiness()
-        return outlook
+        return preview
 
     @property
     def _is_there(self) -> bool:
@@ -453,7 +464,7 @@ class ComposeScreen(Screen[None]):
         if not findings:
             return
         first = findings[0]
-        self.notify(clean(first.message), title=words.severity(first.severity).word, severity="error", markup=False)
+        self.notify(clean(first.message), title=symbols.severity(first.severity).word, severity="error", markup=False)
         if first.code in _FIELDS:
             self._go_to(_FIELDS[first.code])
 

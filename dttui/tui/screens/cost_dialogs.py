@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from textual.app import App
 
-from dttui.compose import DraftCost, Statuses, advise, model_of, with_layout, with_model
+from dttui.app import Drafts, EnvironmentStatus
+from dttui.compose import DraftCost, model_of, with_layout, with_model
 from dttui.errors import UsageError
 from dttui.i18n import _
 from dttui.inventory import Inventory
@@ -43,15 +44,19 @@ async def has_model(app: App[Any], draft: DraftWatch, become: Callable[[ComposeS
 
 
 async def offer_layouts(
-    app: App[Any], state: ComposeState, inventory: Inventory, statuses: Statuses
+    app: App[Any],
+    drafts: Drafts,
+    state: ComposeState,
+    inventory: Inventory,
+    statuses: Mapping[str, EnvironmentStatus],
 ) -> ComposeState | None:
     """Offer the best degrees; return the draft with those chosen, `None` where it stays as it is. In a worker."""
     try:
-        offer = await asyncio.to_thread(advise, state, inventory, statuses)
+        offer = await asyncio.to_thread(drafts.advise, state, inventory, statuses)
     except UsageError as error:
         tell(app, error)
         return None
-    chosen = await app.push_screen_wait(RecommendDialog(offer))
+    chosen = await app.push_screen_wait(RecommendDialog(offer, {item.name: item.label for item in drafts.frameworks()}))
     return None if chosen is None else with_layout(state, chosen)
 
 

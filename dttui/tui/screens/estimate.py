@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -61,5 +62,5 @@ class EstimateScreen(Screen[None]):
                     yield EstimateSection(_("Failures and checkpoints"), sections.failures(estimate))
             yield EstimateSection(_("In formal terms"), sections.formal(plan))
             yield EstimateSection(_("The four axioms"), sections.axioms(plan))
-            yield EstimateSection(_("What it rests on"), sections.inputs(estimate))
+            yield EstimateSection(_("What it rests on"), sections.inputs(estimate, time.time()))
         yield KeyBar()

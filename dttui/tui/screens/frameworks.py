@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual import on
 from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Button, OptionList
 
-from dttui.frameworks import Framework, Unavailable, frameworks
+from dttui.frameworks import Framework, Unavailable
 from dttui.i18n import _
 from dttui.sanitize import clean
-from dttui.tui import words
+from dttui.tui import symbols
 from dttui.tui.screens.dialogs import Dialog
 from dttui.tui.widgets.distributed_panel import framework_line, why_unusable
 from dttui.tui.widgets.prose import Prose
@@ -19,10 +21,10 @@ from dttui.tui.widgets.prose import Prose
 class FrameworkDialog(Dialog[str]):
     """Gives the name of the one chosen; escape chooses none."""
 
-    def __init__(self, chosen: str | None) -> None:
-        """Ask; the cursor begins at `chosen`."""
+    def __init__(self, frameworks: Sequence[Framework], chosen: str | None) -> None:
+        """Ask which; the cursor begins at `chosen`."""
         super().__init__()
-        self._frameworks = frameworks()
+        self._frameworks = frameworks
         self._chosen = chosen
 
     def compose(self) -> ComposeResult:
@@ -55,7 +57,7 @@ class FrameworkDialog(Dialog[str]):
 
 def _about(framework: Framework) -> Content:
     if why := why_unusable(framework):
-        hint = words.hint(framework.hint).strip() if isinstance(framework, Unavailable) else ""
+        hint = symbols.hint(framework.hint).strip() if isinstance(framework, Unavailable) else ""
         return Content.assemble((f"✗ {clean(why)}", "$error"), "\n", hint)
     lines = [Content(clean(framework.description))]
     lines += [Content.assemble(("• ", "$ticked"), clean(feature)) for feature in framework.features]

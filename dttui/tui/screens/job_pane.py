@@ -8,6 +8,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 
+from dttui.app import Drafts
 from dttui.compose import DraftCost, model_of
 from dttui.i18n import _
 from dttui.inventory import Dataset
@@ -25,9 +26,10 @@ from dttui.tui.widgets.summary import Chosen, Summary
 class JobPane(VerticalScroll, can_focus=False):
     """Shows a state; what a person does with it goes up as messages of its parts."""
 
-    def __init__(self, framework: str | None, datasets: Sequence[Dataset], *, id: str) -> None:
+    def __init__(self, framework: str | None, drafts: Drafts, datasets: Sequence[Dataset], *, id: str) -> None:
         super().__init__(id=id)
         self._framework = framework
+        self._drafts = drafts
         self._datasets = datasets
 
     def compose(self) -> ComposeResult:
@@ -42,7 +44,8 @@ class JobPane(VerticalScroll, can_focus=False):
         """Show what the fields hold; `from_form` says that the form has it already."""
         self._framework = state.framework
         names = [(key, line(key)) for key in state.selected]
-        self.query_one(DistributedPanel).show(names, state.master, state.framework, state.framework_options)
+        (framework,) = self._drafts.frameworks(state.framework) if state.framework is not None else (None,)
+        self.query_one(DistributedPanel).show(names, state.master, framework, state.framework_options)
         self.query_one(ModelPanel).show(model_text(model_of(state)))
         form = self.query_one(JobForm)
         form.show_container(state.container)
@@ -61,7 +64,7 @@ class JobPane(VerticalScroll, can_focus=False):
     @on(FrameworksWanted)
     def _offer_frameworks(self, event: FrameworksWanted) -> None:
         event.stop()
-        self.app.push_screen(FrameworkDialog(self._framework), self._framework_chosen)
+        self.app.push_screen(FrameworkDialog(self._drafts.frameworks(), self._framework), self._framework_chosen)
 
     def _framework_chosen(self, name: str | None) -> None:
         if name is not None:

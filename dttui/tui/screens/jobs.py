@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dtagent.protocol.events import JobState
 from rich.cells import cell_len
 from rich.text import Text
 from textual import on, work
@@ -19,12 +18,11 @@ from textual.widgets import DataTable, Input, Static
 from textual.widgets.button import ButtonVariant
 
 from dttui import jobs
-from dttui.app import App
+from dttui.app import App, RemovableJob
 from dttui.errors import DttuiError
 from dttui.i18n import _, ngettext
-from dttui.jobs import JobSummary, removal
-from dttui.timestamps import elapsed_s
-from dttui.tui import words
+from dttui.jobs import JobSummary
+from dttui.tui import symbols
 from dttui.tui.commands import N_
 from dttui.tui.messages import JobChosen
 from dttui.tui.rows import line
@@ -66,8 +64,10 @@ class JobsScreen(Screen[None]):
         Binding("escape", "back", N_("back"), id="jobs.back", tooltip=N_("Go back; nothing is stopped")),
     ]
 
-    def __init__(self) -> None:
+    def __init__(self, face: App) -> None:
+        """List them; `face` removes one."""
         super().__init__()
+        self._face = face
         self._jobs: dict[str, JobSummary] = {}
         self._cells: dict[str, tuple[Text, ...]] = {}
 
@@ -120,9 +120,9 @@ class JobsScreen(Screen[None]):
             return
         job_id = str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value)
         try:
-            (found,) = await asyncio.to_thread(removal.choose, [job_id])
+            (found,) = await asyncio.to_thread(self._face.removable, [job_id])
             if await self.app.push_screen_wait(_removal_dialog(found)) == "remove":
-                await asyncio.to_thread(App().remove, found)
+                await asyncio.to_thread(self._face.remove, found)
                 size = size_text(found.size_bytes)
                 self.notify(_("{id} removed, {size} freed").format(id=job_id, size=size), markup=False)
                 self._read()
@@ -200,17 +200,12 @@ class JobsScreen(Screen[None]):
 
     def _row(self, job: JobSummary) -> tuple[Text, ...]:
         colours = self.app.theme_variables
-        state = words.job_state(job.state)
-        took = ""
-        if job.started_at is not None and job.ended_at is not None:
-            took = words.duration(elapsed_s(job.started_at, job.ended_at))
-        elif job.started_at is not None and job.state is not JobState.UNKNOWN:
-            took = words.duration(elapsed_s(job.started_at))
+        state = symbols.job_state(job.state)
         return (
             Text(str(state), colours[state.colour]),
             self._called(job),
-            Text(words.date_and_time(job.started_at) if job.started_at else ""),
-            Text(took),
+            Text(symbols.date_and_time(job.started_at) if job.started_at else ""),
+            Text("" if job.took_s is None else symbols.clock(job.took_s)),
             Text(str(job.nodes), justify="right"),
             Text(str(job.world_size), justify="right"),
             Text(line(job.reason), colours["muted"]),
@@ -226,7 +221,7 @@ class JobsScreen(Screen[None]):
         return Text.assemble(kept, (mark, f"italic {self.app.theme_variables['simulated']}"))
 
 
-def _removal_dialog(found: removal.RemovableJob) -> ChoiceDialog:
+def _removal_dialog(found: RemovableJob) -> ChoiceDialog:
     told = [_("Its logs, events and telemetry go, {size}.").format(size=size_text(found.size_bytes))]
     told.append(_("What is on the hosts stays there, checkpoints too."))
     if found.lost:
@@ -238,5 +233,5 @@ def _removal_dialog(found: removal.RemovableJob) -> ChoiceDialog:
 
 
 def _searched(job: JobSummary) -> str:
-    state = words.job_state(job.state)
+    state = symbols.job_state(job.state)
     return f"{job.name} {job.job_id} {job.state.value} {state.word} {job.framework}".casefold()

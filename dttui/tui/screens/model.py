@@ -13,9 +13,9 @@ from textual.widgets import Button, Input, Label, Select
 
 from dttui.i18n import _
 from dttui.planning import ModelClaim, Precision, UnknownAssumptionError, assume_shape
+from dttui.planning.cost_text import parameters
 from dttui.sanitize import clean
 from dttui.spec import MOST_COUNT, MOST_LAYERS, MOST_PARAMETERS, Model
-from dttui.tui.cost_words import parameters
 from dttui.tui.screens.dialogs import Dialog
 from dttui.tui.widgets.prose import Prose
 

@@ -9,10 +9,10 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from dttui.app import App
+from dttui.app import App, JobFollower
 from dttui.i18n import _
-from dttui.jobs import JobDirectory, JobFollower, LogFollower, PastFollower, PastLogs
-from dttui.tui import words
+from dttui.jobs import JobDirectory, LogFollower, PastFollower, PastLogs
+from dttui.tui import symbols
 from dttui.tui.attachments import Attachments
 from dttui.tui.commands import N_
 from dttui.tui.screens.run import RunScreen
@@ -111,5 +111,5 @@ class ReplayScreen(RunScreen):
         clock = self._told_by
         mark = "■" if self._past.has_told_all else "⏸" if clock.is_paused else "▶"
         speed = _("at once") if math.isinf(clock.speed) else f"{clock.speed:g}×"
-        told = _("replay {speed}, {time}").format(speed=speed, time=words.time_of_day(clock.now()))
+        told = _("replay {speed}, {time}").format(speed=speed, time=symbols.time_of_day(clock.now()))
         return Content.assemble((f"{mark} {told}  ", "bold"), super()._status())

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from dtagent.protocol.events import EventKind, JobState
+from dtagent.protocol.metric_fields import scaled
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -17,14 +18,14 @@ from textual.screen import Screen
 from textual.widgets import Static, TabbedContent, TabPane
 from textual.widgets.button import ButtonVariant
 
-from dttui.app import App
+from dttui.app import App, JobFollower
 from dttui.diagnosis import Diagnosis
 from dttui.errors import DttuiError, NotFinishedError
 from dttui.i18n import _
-from dttui.jobs import JobDirectory, JobFollower, JobView, LogFollower, PastLogs, speed_of, watching
+from dttui.jobs import JobDirectory, JobView, LogFollower, PastLogs, board_widths, speed_of, watching
 from dttui.sanitize import clean
 from dttui.timestamps import elapsed_s
-from dttui.tui import words
+from dttui.tui import symbols
 from dttui.tui.attachments import Attachments
 from dttui.tui.checks import check_notes, show_checks
 from dttui.tui.commands import N_
@@ -99,7 +100,7 @@ class RunScreen(Screen[None]):
         """Why nobody knows what becomes of the job; empty while its controller does."""
 
     def _make_follower(self) -> JobFollower:
-        return JobFollower(self.directory)
+        return self._face.follow(self.directory)
 
     def _now(self) -> float:
         """Return the Unix time that is shown."""
@@ -132,7 +133,7 @@ class RunScreen(Screen[None]):
                 yield Prose(id="run-why")
                 yield Prose(id="why-places")
             with TabPane("5 " + _("Checks"), id="checks"), VerticalScroll(id="run-check-scroll"):
-                yield CheckBoard(id="run-checks")
+                yield CheckBoard(board_widths, id="run-checks")
                 yield Prose(id="run-check-notes")
         yield KeyBar()
 
@@ -243,18 +244,18 @@ class RunScreen(Screen[None]):
 
     def _show_head(self) -> None:
         view = self.view
-        state = words.job_state(view.state)
+        state = symbols.job_state(view.state)
         # Green is for what is well altogether.
         is_doubtful = bool(view.apart) and view.state is JobState.SUCCEEDED
         symbol, colour = ("⚠", "finding-warning") if is_doubtful else (state.symbol, state.colour)
         attempt = _("attempt {number}").format(number=view.attempt)
         left = [
             Content.styled(self._job_name(), "bold"),
-            Content.styled(f"  {symbol} {words.state_name(view.state)}", f"bold ${colour}"),
+            Content.styled(f"  {symbol} {symbols.state_name(view.state)}", f"bold ${colour}"),
             Content.styled(f"  {attempt}", "$muted"),
         ]
         if view.started_at is not None:
-            left.append(Content(f"  {words.clock(elapsed_s(view.started_at, view.ended_at or self._now()))}"))
+            left.append(Content(f"  {symbols.clock(elapsed_s(view.started_at, view.ended_at or self._now()))}"))
         self.query_one(TitleBar).show(Content("").join(left), self._newest())
         status = self.query_one("#run-status", Static)
         self.set_class(self.follower.is_over, "-over")
@@ -273,10 +274,19 @@ class RunScreen(Screen[None]):
             now = self._now()
             text = line(view.headline(now)) or self._progress
             is_unseen = any(node.is_unseen for node in view.nodes.values())
-            if is_unseen or (view.apart and text == line(view.apart)):
+            if is_unseen or (
+                text
+                and text
+                in (
+                    line(view.hang),
+                    line(view.unhealthy),
+                    line(view.apart),
+                    line(view.straggler),
+                )
+            ):
                 return Content.styled(f"⚠ {text}", "$state-unknown")
             return Content.styled(text, "$muted")
-        state = words.job_state(view.state)
+        state = symbols.job_state(view.state)
         symbol = "⚠" if view.apart and view.state is JobState.SUCCEEDED else state.symbol
         pieces = [f"{symbol} {state.word}", line(view.reason)]
         pieces.append(_("exit code {code}").format(code=view.exit_code))
@@ -295,9 +305,9 @@ class RunScreen(Screen[None]):
         measure, speed = speed_of(metric) or ("", None)
         for name, value in (
             (_("step"), None if metric.step is None else f"{metric.step:,}"),
-            (_("epoch"), None if metric.step is not None or metric.epoch is None else words.number(metric.epoch)),
-            (_("loss"), None if metric.loss is None else words.number(metric.loss)),
-            (measure_name(measure), None if speed is None else words.rate(speed)),
+            (_("epoch"), None if metric.step is not None or metric.epoch is None else symbols.number(metric.epoch)),
+            (_("loss"), None if metric.loss is None else symbols.number(metric.loss)),
+            (measure_name(measure), None if speed is None else scaled(speed)),
         ):
             if value is not None and len(pieces) < (2 if self.has_class("-narrow") else 3):
                 pieces.append(Content.assemble((f"{name} ", "$muted"), (value, "bold")))

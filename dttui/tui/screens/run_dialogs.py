@@ -7,8 +7,9 @@ from typing import Any
 
 from textual.app import App
 
+from dttui.app import Drafts
 from dttui.errors import UsageError
-from dttui.frameworks import Unavailable, get_framework
+from dttui.frameworks import Unavailable
 from dttui.i18n import _
 from dttui.planning import ComposeState, options_form
 from dttui.planning.section_form import section_form
@@ -20,11 +21,11 @@ _NAME = "draft"
 """Of a job that is only looked at."""
 
 
-async def ask_for_options(app: App[Any], state: ComposeState) -> ComposeState | None:
+async def ask_for_options(app: App[Any], drafts: Drafts, state: ComposeState) -> ComposeState | None:
     """Ask what the framework is told; return the draft with it, `None` where it stays as it is. In a worker."""
     if state.framework is None:
         return None
-    framework = get_framework(state.framework)
+    (framework,) = drafts.frameworks(state.framework)
     if isinstance(framework, Unavailable):
         tell(app, UsageError(framework.reason, framework.hint))
         return None

@@ -62,7 +62,7 @@ def bar(fraction: float, width: int) -> tuple[str, str]:
 
 def labelled(pairs: Sequence[tuple[str, Content]]) -> list[Content]:
     """Return a line a pair, its label before it in a column as wide as the widest."""
-    width = max(cell_len(label) for label, _value in pairs) + 2
+    width = max((cell_len(label) for label, _value in pairs), default=0) + 2
     return [Content.assemble((fit(label, width), "$muted"), value) for label, value in pairs]
 
 

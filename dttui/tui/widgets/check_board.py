@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
 from textual.content import Content
 from textual.geometry import Size
 from textual.widget import Widget
-
-MIN_NAME = 8
-MIN_COLUMN, MAX_COLUMN = 6, 9
-"""Cells of a check, a blank included."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +30,20 @@ class CheckRow:
     cells: tuple[CheckCell, ...]
 
 
+Widths = Callable[[int, int], tuple[int, int]]
+"""Takes the cells of the longest name and of the whole board; returns those of a name and of a column."""
+
+
 class CheckBoard(Widget):
-    """Shows rows in the order it is given."""
+    """Shows rows in the order it is given, as wide as `widths` says."""
 
     DEFAULT_CSS = "CheckBoard { height: auto; }"
 
-    def __init__(self, *, id: str) -> None:
+    def __init__(self, widths: Widths, *, id: str) -> None:
         super().__init__(id=id)
         self._headings: tuple[str, ...] = ()
         self._rows: tuple[CheckRow, ...] = ()
+        self._widths = widths
 
     def show(self, headings: tuple[str, ...], rows: tuple[CheckRow, ...]) -> None:
         """Take over all rows."""
@@ -59,11 +61,7 @@ class CheckBoard(Widget):
         """Return the board in lines that fit."""
         if not self._rows:
             return Content("")
-        count = max(len(self._headings), 1)
-        longest = max(cell_len(row.name) for row in self._rows) + 2
-        width = self.content_size.width
-        column = min(max((width - longest) // count, MIN_COLUMN), MAX_COLUMN)
-        room = min(longest, max(width - column * count, MIN_NAME))
+        room, column = self._widths(max(cell_len(row.name) for row in self._rows), self.content_size.width)
         lines = [
             Content(set_cell_size("", room) + "".join(_cell(text, column) for text in self._headings)).stylize("$muted")
         ]

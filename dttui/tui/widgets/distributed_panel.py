@@ -11,7 +11,7 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Button, Label, Select, Static
 
-from dttui.frameworks import Framework, Unavailable, get_framework
+from dttui.frameworks import Framework, Unavailable
 from dttui.i18n import _, ngettext
 from dttui.planning import network_note
 from dttui.sanitize import clean
@@ -45,14 +45,14 @@ class DistributedPanel(Vertical):
         yield Prose(Content.assemble(("⚠ ", "$warning"), network_note()), id="network-note")
 
     def show(
-        self, names: Sequence[tuple[str, str]], master: str | None, framework: str | None, told: Mapping[str, Any]
+        self, names: Sequence[tuple[str, str]], master: str | None, chosen: Framework | None, told: Mapping[str, Any]
     ) -> None:
         """Show the choices.
 
         Args:
             names: the ticked environments as (key, name).
             master: key of the master.
-            framework: name of the framework.
+            chosen: the framework.
             told: what the framework is told.
         """
         self.display = bool(names)
@@ -66,7 +66,6 @@ class DistributedPanel(Vertical):
                 select.set_options([(Content(name), key) for key, name in names])
             self._master = master if any(key == master for key, _name in names) else None
             select.value = self._master or Select.NULL
-        chosen = get_framework(framework) if framework is not None else None
         self.query_one("#framework", Button).label = framework_line(chosen) if chosen else Content(_("choose"))
         about = why_unusable(chosen) or chosen.description if chosen else ""
         self.query_one("#framework-description", Prose).show(Content(clean(about)))

@@ -9,8 +9,8 @@ from rich.cells import cell_len
 
 from dttui.i18n import _
 from dttui.timestamps import elapsed_s
+from dttui.tui.symbols import StateWord, age, duration
 from dttui.tui.widgets.cells import Part, Piece, bar, fit
-from dttui.tui.words import StateWord, age, duration
 
 MARKS_WIDTH = 6
 """Checkbox and star, with the room around them."""

@@ -12,7 +12,7 @@ from textual.content import Content
 from dttui.i18n import _
 from dttui.sanitize import clean
 from dttui.spec import Finding, Severity
-from dttui.tui import words
+from dttui.tui import symbols
 from dttui.tui.widgets.prose import Prose
 
 AXIOM = "axiom-"
@@ -60,13 +60,13 @@ class FindingList(VerticalScroll):
 
 def finding_line(finding: Finding) -> Content:
     """Return one finding: what, and what to do about it."""
-    word = words.severity(finding.severity)
+    word = symbols.severity(finding.severity)
     pieces: list[Content | tuple[str, str]] = [
         (f"{word.symbol} ", f"bold ${word.colour}"),
         (_("{word}: ").format(word=word.word), f"${word.colour}"),
         Content(clean(finding.message)),
     ]
-    pieces.append((words.hint(finding.hint), "$muted"))
+    pieces.append((symbols.hint(finding.hint), "$muted"))
     return Content.assemble(*pieces)
 
 
@@ -82,13 +82,13 @@ def finding_lines(findings: Sequence[Finding]) -> list[Content]:
     shown.sort(key=lambda item: (_SEVERITIES.index(item.severity), item.code != MEMORY))
     lines = [finding_line(item) for item in shown]
     if advice:
-        mark = words.severity(Severity.INFO)
-        told = " · ".join(clean(item.message) + words.hint(item.hint) for item in advice)
+        mark = symbols.severity(Severity.INFO)
+        told = " · ".join(clean(item.message) + symbols.hint(item.hint) for item in advice)
         lines.append(Content.assemble((f"{mark.symbol} ", f"bold ${mark.colour}"), (told, "$muted")))
     if holding:
         every = sum(item.code.startswith(AXIOM) for item in findings)
         text = _("{count} of the {every} axioms of distributed training hold").format(count=len(holding), every=every)
         lines.append(
-            Content.assemble(("✓ ", "bold $success"), text, (words.hint(_("e shows their numbers")), "$muted"))
+            Content.assemble(("✓ ", "bold $success"), text, (symbols.hint(_("e shows their numbers")), "$muted"))
         )
     return lines

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from dtagent.protocol.metric_fields import scale_of, with_unit
 from textual.app import ComposeResult
 from textual.color import Color
 from textual.containers import HorizontalScroll
@@ -34,6 +35,8 @@ class Plot(NamedTuple):
     points: Points
     is_whole: bool
     """Whether positions are whole numbers."""
+    unit: str = ""
+    """Symbol of a rate's, where the title does not name it."""
 
 
 class MetricPlots(HorizontalScroll, can_focus=False):
@@ -101,15 +104,11 @@ class MetricPlots(HorizontalScroll, can_focus=False):
         widget.border_title = Content(plot.title)
         thin = _thinned(plot.points)
         plt = widget.plt
-        plt.clear_data()
-        plt.clear_figure()
-        plt.grid(False, False)
-        plt.xaxes(True, False)
-        plt.yaxes(True, False)
+        clear(plt)
         places, values = [place for place, _value in thin], [value for _place, value in thin]
         for axis, ticks in (
             (plt.xticks, axis_ticks(min(places), max(places), is_whole=plot.is_whole)),
-            (plt.yticks, axis_ticks(min(values), max(values))),
+            (plt.yticks, axis_ticks(min(values), max(values), unit=plot.unit)),
         ):
             axis([place for place, _label in ticks], [label for _place, label in ticks])
         variables = self.app.theme_variables
@@ -120,36 +119,46 @@ class MetricPlots(HorizontalScroll, can_focus=False):
         widget.refresh()
 
 
-def axis_ticks(low: float, high: float, *, is_whole: bool = False) -> list[tuple[float, str]]:
+def clear(plt: Any) -> None:
+    """Take everything off a plot but the axes below and at the left."""
+    plt.clear_data()
+    plt.clear_figure()
+    plt.grid(False, False)
+    plt.xaxes(True, False)
+    plt.yaxes(True, False)
+
+
+def axis_ticks(low: float, high: float, *, is_whole: bool = False, unit: str = "") -> list[tuple[float, str]]:
     """Return the round numbers from `low` to `high`, some two to seven, with labels that differ from each other.
 
     Args:
         low: least value shown.
         high: greatest value shown; where it is the same, that one is labelled.
         is_whole: whether there is nothing between whole numbers.
+        unit: symbol of a rate's, which each label has then.
     """
     span = high - low
     if span <= 0 or not math.isfinite(span):
-        return [(low, _label(low, 1.0 if is_whole else abs(low) / 1000 or 1.0, low))]
+        return [(low, _label(low, 1.0 if is_whole else abs(low) / 1000 or 1.0, low, unit))]
     step = 10.0 ** math.floor(math.log10(span / TICKS))
     step *= next(factor for factor in (1, 2, 5, 10) if span / (step * factor) <= TICKS)
     step = max(1.0, step) if is_whole else step
     # What a float is off by must not cost the last one.
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     greatest = max(abs(low), abs(high))
-    return [(index * step, _label(index * step, step, greatest)) for index in range(first, last + 1)]
+    return [(index * step, _label(index * step, step, greatest, unit)) for index in range(first, last + 1)]
 
 
-def _label(value: float, step: float, greatest: float) -> str:
-    """Return a number in as many digits as tell it from one a `step` away, in units that suit the greatest."""
+def _label(value: float, step: float, greatest: float, unit: str) -> str:
+    """Return a number in as many digits as tell it from one a `step` away, scaled as suits the greatest."""
     if not math.isfinite(value):
         return str(value)
     if 0 < greatest < 1e-3:
-        return f"{value:.{max(0, math.floor(math.log10(greatest)) - math.floor(math.log10(step)))}e}"
-    units = ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
-    divisor, unit = next(((divisor, unit) for limit, divisor, unit in units if greatest >= limit), (1.0, ""))
+        digits = max(0, math.floor(math.log10(greatest)) - math.floor(math.log10(step)))
+        return with_unit(f"{value:.{digits}e}", "", unit)
+    divisor, prefix = scale_of(greatest)
     digits = max(0, -math.floor(math.log10(step / divisor) + 1e-9))
-    return f"{value / divisor:,.{digits}f}{unit}"
+    return with_unit(f"{value / divisor:,.{digits}f}", prefix, unit)
 
 
 def _thinned(points: Points) -> Points:

@@ -9,8 +9,8 @@ from itertools import accumulate, zip_longest
 from rich.cells import cell_len
 
 from dttui.i18n import _
+from dttui.tui.symbols import StateWord
 from dttui.tui.widgets.cells import Part, Piece, bar, fit
-from dttui.tui.words import StateWord
 
 BAR_WIDTH = 4
 GAP = 2

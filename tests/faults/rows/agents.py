@@ -51,7 +51,10 @@ ROWS = (
         "the supervisor killed, and its records changed by the test: another boot, in which a stranger has its pid",
         ("P3", "P4"),
         30,
-        (f"{_DEATHS}test_after_a_reboot_nobody_with_an_old_pid_is_touched",),
+        (
+            f"{_DEATHS}test_after_a_reboot_nobody_with_an_old_pid_is_touched",
+            f"{_DEATHS}test_nobody_with_an_old_pid_is_a_supervisor_while_the_one_before_still_ends",
+        ),
     ),
     Fault(
         "agents of another version",

@@ -12,8 +12,49 @@ _AGAIN = "tests/faults/test_restarts.py::"
 _LOGIN = "tests/faults/test_login_node.py::"
 _ALONE = "tests/faults/test_unattended.py::"
 _FULL = "tests/faults/test_full_login_node.py::"
+_QUEUE = "tests/faults/test_queue.py::"
 
 ROWS = (
+    Fault(
+        "a job that waits for its hosts, killed or kept from one of them",
+        "SIGKILL to the controller of the first of three that wait; a cable pulled out; narrow jobs that keep asking",
+        ("P4", "P7"),
+        90,
+        (
+            f"{_QUEUE}test_a_waiter_that_is_killed_leaves_the_line_and_has_its_place_again_when_it_is_brought_back",
+            f"{_QUEUE}test_a_job_that_waits_for_a_host_out_of_reach_lets_others_by_and_begins_once_it_is_back",
+            f"{_QUEUE}test_a_wide_job_gets_its_turn_though_narrow_ones_keep_asking",
+        ),
+    ),
+    Fault(
+        "a job for which several hosts do, while all of them are taken, cannot be reached or are too small",
+        "three hosts with a job each, which end one after another; SIGKILL to the controller of who waited; a cable "
+        "pulled out",
+        ("P4", "P7"),
+        90,
+        (
+            "tests/faults/test_any_hosts.py::test_a_job_begins_on_whichever_of_its_hosts_have_room_first",
+            "tests/faults/test_any_hosts.py::test_what_no_host_of_its_kind_could_be_is_passed_over",
+            f"{_QUEUE}test_a_host_that_cannot_take_part_is_passed_over_and_one_out_of_reach_holds_up_nobody",
+        ),
+    ),
+    Fault(
+        "jobs that wait while another is started again",
+        "SIGKILL to the ranks of a job, ten seconds before its next attempt, while another job waits for its GPUs",
+        ("P2",),
+        240,
+        ("tests/faults/test_lost_turn.py::test_a_job_that_is_started_again_comes_before_those_who_wait_for_its_hosts",),
+    ),
+    Fault(
+        "GPUs that another gets after a job's turn has come",
+        "all GPUs of a host set aside for somebody else between the preflight and `prepare` of a job that has waited",
+        ("P2",),
+        120,
+        (
+            "tests/faults/test_lost_turn.py::"
+            "test_a_job_whose_gpus_another_got_after_its_turn_had_come_waits_again_and_runs",
+        ),
+    ),
     Fault(
         "dttui and its controller stopped by SIGSTOP",
         "both stopped while the ranks run on, for 65 s: longer than any lease, and than a bridge waits; then SIGCONT",
@@ -62,13 +103,13 @@ ROWS = (
     ),
     Fault(
         "controller killed before any of its records",
-        "SIGKILL to it before each record that it writes of a job that is started again, on isolated hosts too",
+        "SIGKILL to it before each record that it writes of a job that is started again, on isolated hosts",
         ("P1", "P2", "P3", "P4"),
         120,
         (
             f"{_AGAIN}test_a_job_that_fails_is_started_again_where_its_policy_allows_that",
             f"{_AGAIN}test_a_controller_killed_before_any_of_its_records_leaves_a_job_that_the_next_one_ends_well",
-            f"{_AGAIN}test_on_isolated_hosts_too",
+            f"{_AGAIN}test_a_controller_killed_around_the_promise_of_a_restart_leaves_a_job_that_the_next_one_ends_well",
         ),
     ),
     Fault(

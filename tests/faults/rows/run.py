@@ -17,18 +17,83 @@ _RESUMING = "tests/faults/test_resuming.py::"
 _TRAINS_ON = "tests/faults/test_trains_on.py::"
 _FRAMEWORKS = "tests/frameworks/test_recovery.py::"
 _COPIES = "tests/faults/test_copies.py::"
+_ALERTS = "tests/faults/test_alert_restarts.py::"
 _AMID = "tests/faults/test_amid_recovery.py::"
+_HEALTH = "tests/faults/test_health.py::"
 _HANG = "tests/faults/test_hang.py::"
+_BENCH = "tests/faults/test_bench.py::"
+_STRAGGLERS = "tests/faults/test_stragglers.py::"
+_GPUS = "tests/faults/test_gpu_watch.py::"
 _TOGETHER = "tests/integration/test_together.py::"
 
 ROWS = (
     Fault(
         "ranks stand still",
         "on three hosts, one rank does not come to a collective (it reads, it waits for a lock, its data loader "
-        "waits), calls another one, or is halted by SIGSTOP",
+        "waits), calls another one or with another size, or is halted by SIGSTOP; with py-spy on the hosts and without",
         ("P7",),
         120,
-        (f"{_HANG}test_each_rank_is_told_where_it_stands_and_the_one_that_the_others_wait_for_is_named",),
+        (
+            f"{_HANG}test_each_rank_is_told_where_it_stands_and_the_one_that_the_others_wait_for_is_named",
+            f"{_HANG}test_without_py_spy_a_rank_is_asked_by_a_signal_and_by_torchs_server_where_its_script_keeps_that_for_"
+            "itself",
+        ),
+    ),
+    Fault(
+        "a hang",
+        "each of these in a job that starts again for a hang, and a long phase without a line in one that does not",
+        ("P3", "P7"),
+        150,
+        (
+            f"{_HANG}test_a_hang_is_told_with_where_each_rank_stands_and_the_job_starts_again_and_ends_well",
+            f"{_HANG}test_a_long_phase_is_told_and_goes_on_to_a_good_end",
+        ),
+    ),
+    Fault(
+        "a host is unhealthy by the job's own command",
+        "on one of three hosts the command fails for some seconds, and leaves a process at each run; in a job that "
+        "starts again for it, and in one that does not",
+        ("P3", "P7"),
+        120,
+        (
+            f"{_HEALTH}test_an_unhealthy_host_is_named_and_its_job_starts_again_and_ends_well",
+            f"{_HEALTH}test_an_unhealthy_host_is_told_and_taken_back_once_it_is_healthy_again",
+        ),
+    ),
+    Fault(
+        "one rank is slow",
+        "on three hosts one rank takes longer to compute than the others for a while, or all the time in a job that "
+        "has a spare; and ranks that are all alike",
+        ("P7",),
+        120,
+        (
+            f"{_STRAGGLERS}test_a_slow_rank_is_named_with_what_it_costs_and_taken_back_once_it_is_as_fast_as_others",
+            f"{_STRAGGLERS}test_equal_ranks_are_never_named",
+            f"{_STRAGGLERS}test_a_spare_takes_the_place_of_a_slow_host_at_the_next_checkpoint",
+        ),
+    ),
+    Fault(
+        "heat slows a GPU",
+        "one of two equal GPUs (a stub's) that both compute falls to half of its clock for some seconds",
+        ("P7",),
+        60,
+        (f"{_GPUS}test_a_gpu_whose_clock_falls_is_named_while_that_lasts_and_equal_ones_are_not",),
+    ),
+    Fault(
+        "silence while GPUs compute",
+        "no step and no line, with `on_hang: restart`, while all GPUs (a stub's) compute, and then only spin",
+        ("P3", "P7"),
+        120,
+        (f"{_GPUS}test_a_silent_job_whose_gpus_compute_is_ended_only_once_they_stop",),
+    ),
+    Fault(
+        "one rank is slow where none can say who waits for whom",
+        "of three ranks of `framework: command` one takes 0.5 s for a step and the others 0.1 s, for a while",
+        ("P7",),
+        120,
+        (
+            "tests/faults/test_slow_steps.py::test_a_rank_that_takes_longer_for_its_steps_is_named_and_taken_back_once_it_does_not",
+        ),
     ),
     Fault(
         "one rank dies",
@@ -57,6 +122,16 @@ ROWS = (
         ),
     ),
     Fault(
+        "a job stands still, and says so",
+        "a rank that prints what an alert with action: restart waits for, and sleeps; the controller killed as it ends",
+        ("P2", "P4"),
+        60,
+        (
+            f"{_ALERTS}test_an_alert_restarts_its_job",
+            f"{_ALERTS}test_a_restart_for_an_alert_goes_on_under_another_controller",
+        ),
+    ),
+    Fault(
         "a training loses a rank, and then its master's host",
         "SIGKILL to a rank; later all of the master's processes, its agent too, halted by SIGSTOP until a spare trains",
         ("P2", "P3"),
@@ -77,6 +152,27 @@ ROWS = (
         ("P3",),
         120,
         (f"{_RESUMING}test_the_next_attempt_is_told_the_newest_complete_checkpoint",),
+    ),
+    Fault(
+        "a rank is killed whose host has its shards on a disk of its own",
+        "SIGKILL to one of two ranks after checkpoints by torch.distributed.checkpoint, or by a file of each rank's, "
+        "of which each host has its part alone",
+        ("P3",),
+        200,
+        (
+            "tests/faults/test_parts_on_own_disks.py::"
+            "test_fsdp2_goes_on_from_shards_of_which_each_host_has_its_own_alone",
+            f"{_TRAINS_ON}test_fsdp_trains_on_from_the_parts_that_each_host_has_on_its_own_disk",
+        ),
+    ),
+    Fault(
+        "attempt after attempt leaves its checkpoints",
+        "a rank that exits with 3 in two attempts in a row, after two complete checkpoints and half of a third each, "
+        "beside checkpoints of another job",
+        ("P3",),
+        120,
+        (f"{_RESUMING}test_after_three_attempts_those_that_are_to_stay_are_left_and_what_others_wrote",),
+        left="the half ones, and all that the other job wrote",
     ),
     Fault(
         "nobody asks after a job that fences itself",
@@ -106,6 +202,18 @@ ROWS = (
         left="what ran on a host that does not come back",
     ),
     Fault(
+        "spares of no use in a job that loses a host",
+        "a host switched off whose spares are, in turn, an address where nobody is, too small, without interpreter, "
+        "and well; the same spares at a launch",
+        ("P2", "P3"),
+        240,
+        (
+            f"{_RECOVERY}test_spares_that_are_off_too_small_or_refused_by_their_checks_are_passed_over_and_cost_no_restart",
+            f"{_RECOVERY}test_a_launch_tells_of_spares_of_no_use_and_is_refused_for_none",
+        ),
+        left="what ran on a host that does not come back",
+    ),
+    Fault(
         "the master's host off with the checkpoints on its own disk",
         "the host switched off that alone has written checkpoints, once another has a copy: "
         "with a spare, without one, and with a training",
@@ -124,6 +232,7 @@ ROWS = (
         ("P3",),
         300,
         (
+            f"{_TRAINS_ON}test_ddp_continues_without_its_masters_host_with_the_losses_of_a_whole_run",
             f"{_TRAINS_ON}test_fsdp_continues_without_its_masters_host_with_the_losses_of_a_whole_run",
             f"{_ELASTIC}test_a_job_that_is_to_continue_survives_its_rendezvous_host_by_another_attempt_of_those_that_are_left",
         ),
@@ -284,5 +393,20 @@ ROWS = (
             "tests/faults/test_one_cause.py::test_a_master_that_is_switched_off_is_the_cause_wherever_it_is_told",
             "tests/faults/test_one_cause.py::test_a_rank_that_its_cgroup_s_limit_killed_is_told_as_that",
         ),
+    ),
+    Fault(
+        "one host's link is slow",
+        "10 Mbit/s on the cable of one of three hosts, while `dttui bench` measures",
+        ("P7",),
+        240,
+        (f"{_BENCH}test_a_slow_link_is_named_with_its_bandwidth_and_plans_count_on_it",),
+    ),
+    Fault(
+        "one link between two hosts is slow",
+        "10 Mbit/s, and 1,000 bytes for the smallest packet, between two of three hosts, while links are measured "
+        "from the screen",
+        ("P7",),
+        240,
+        (f"{_BENCH}test_exactly_the_one_slow_link_is_named_and_screen_and_estimate_follow",),
     ),
 )

@@ -31,7 +31,7 @@ ROWS = (
             f"{_HOSTS}test_hosts_whose_key_changed_or_was_revoked_are_refused_by_name_and_nothing_is_started",
             f"{_TRANSPORT}test_a_revoked_key_is_refused",
             f"{_TRANSPORT}test_bad_lines_of_a_known_hosts_file_are_told_and_do_not_matter",
-            "tests/unit/transport/test_known_hosts.py::test_revoked_keys_are_marked_and_certificate_authorities_left_out",
+            "tests/unit/transport/ssh/test_known_hosts.py::test_revoked_keys_are_marked_and_certificate_authorities_left_out",
         ),
     ),
     Fault(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dtagent.protocol.metric_fields import scaled
 
 from dttui import locations
 from dttui.cli import main
@@ -80,15 +81,15 @@ def test_a_job_and_the_same_options_cost_the_same(job: Path, capsys: pytest.Capt
     more = ("--recompute", "selective", "--sequence-parallel", "--gpu", "A100-80GB", "--gpus", "64")
     of_options = document(capsys, "estimate", *MODEL, *layout, *more)
     assert of_job["step_time_s"]["value"] == pytest.approx(of_options["step_time_s"]["value"])
-    assert of_job["inputs"]["layout.recompute"] == {"value": "selective", "source": "declared"}
+    assert of_job["inputs"]["layout.recompute"] == {"value": "selective", "source": "declared", "measured_at": None}
 
 
 def test_options_change_a_job_for_the_estimate_alone(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = document(capsys, "estimate", str(job), "--recompute", "full", "--no-sequence-parallel", "--tp", "4")
     assert made["inputs"]["layout.data"]["value"] == 2
-    assert made["inputs"]["layout.recompute"] == {"value": "full", "source": "declared"}
+    assert made["inputs"]["layout.recompute"] == {"value": "full", "source": "declared", "measured_at": None}
     assert made["inputs"]["layout.sequence_parallel"]["value"] is False
-    assert made["inputs"]["layout.virtual_stages"] == {"value": 3, "source": "declared"}
+    assert made["inputs"]["layout.virtual_stages"] == {"value": 3, "source": "declared", "measured_at": None}
 
 
 def test_a_recommendation_for_a_job_says_what_to_write_and_the_file_then_costs_that(
@@ -114,7 +115,7 @@ def test_people_are_told_the_edit_the_speed_up_and_amdahls_bound(job: Path, caps
     )
     assert main(["estimate", "--parameters", "7e9", "--gpu", "A100", "--gpus", "64", "--global-batch", "512"]) == 0
     shown = capsys.readouterr().out
-    assert "speed-up by nodes" in shown
+    assert "nodes  speed-up  efficiency\n    1     1.00×        100%\n" in shown
     assert "Amdahl: " in shown
     assert "all-reduce of 14 GB over 64 ranks: ring" in shown
     assert "broadcast of 14 GB" in shown
@@ -211,18 +212,18 @@ def test_a_batch_that_nobody_names_follows_the_micro_batch_and_is_named_as_a_def
 ) -> None:
     job.write_text(job.read_text().replace("    data_parallel: {batch_size: 64}\n", ""))
     made = document(capsys, "estimate", str(job), "--micro-batch", "2")
-    assert made["inputs"]["layout.global_batch"] == {"value": 2 * 4 * 8, "source": "default"}
+    assert made["inputs"]["layout.global_batch"] == {"value": 2 * 4 * 8, "source": "default", "measured_at": None}
     for command in (("recommend", str(job)), ("recommend", *MODEL, "--gpu", "A100", "--gpus", "64")):
         inputs = document(capsys, *command)["candidates"][0]["estimate"]["inputs"]
         assert inputs["layout.global_batch"]["source"] == "default"
-        assert inputs["layout.precision"] == {"value": "bf16", "source": "default"}
+        assert inputs["layout.precision"] == {"value": "bf16", "source": "default", "measured_at": None}
 
 
 def test_a_model_that_may_fit_is_told_from_one_that_cannot(capsys: pytest.CaptureFixture[str]) -> None:
     told = []
     for parameters in ("1e9", "3.5e9", "7e9"):
         assert main(["estimate", "--parameters", parameters, "--gpu", "A100-80GB", "--gpus", "1"]) == 0
-        told.append(capsys.readouterr().out.splitlines()[0].rpartition(": ")[2])
+        told.append(capsys.readouterr().out.splitlines()[0].rpartition("  ")[2])
     assert told == ["fits", "may not fit", "does not fit"]
 
 
@@ -234,7 +235,7 @@ def test_what_fits_with_hardly_any_memory_to_spare_is_called_tight(capsys: pytes
         assert (made["memory_per_gpu_gb"]["high"] > 0.95 * made["gpu_memory_gb"]) is (millions > 2500)
         assert made["fits"]
         assert main(["estimate", *given, f"{millions}e6"]) == 0
-        verdicts.append(capsys.readouterr().out.splitlines()[0].rpartition(": ")[2])
+        verdicts.append(capsys.readouterr().out.splitlines()[0].rpartition("  ")[2])
         assert main(["recommend", *given, f"{millions}e6", "--micro-batch", "1"]) == 0
         assert ("tight: less than 5.0% of the memory is spare" in capsys.readouterr().out) is (millions > 2500)
     assert verdicts == ["fits", "fits, barely"]
@@ -248,24 +249,23 @@ def test_a_row_of_a_recommendation_typed_into_estimate_needs_the_same_memory(
     shown = capsys.readouterr().out.splitlines()
     assert shown[0].startswith("64 × A100-80GB · global batch ")
     assert shown[0].endswith("(taken by default)")
-    assert shown[1].startswith("by size alone, a usual choice is megatron-lm: ")
-    rows = [line for line in shown if re.match(r"\d+\. DP", line)]
+    assert shown[1].startswith("by size alone: megatron-lm; ")
+    batch = shown[0].split()[6]
+    rows = [line for line in shown if re.match(r" *\d+\. ", line)]
     promised = document(capsys, "recommend", *given)["candidates"]
     assert rows
     for row, candidate in zip(rows, promised, strict=False):
         degrees = re.search(
-            r"DP (\d+) × TP (\d+) × PP (\d+) .* ([\d,]+) tokens/s .*\(ZeRO (\d), micro-batch (\d+),"
-            r"(?: (\d+) chunks,)? recompute (\w+),( SP,)? global batch ([\d,]+)\)$",
-            row,
+            r"\. +(\d+) +(\d+) +(\d+) +(\d) +(\d+)  ([✓–]) +(\w+) +(?:–|1F1B|chunks ×(\d+)) .* (\S+) +\S+$", row
         )
         assert degrees is not None, row
-        data, tensor, pipeline, rate, stage, micro, chunks, again, sequence, batch = degrees.groups()
+        data, tensor, pipeline, stage, micro, sequence, again, chunks, rate = degrees.groups()
         typed = ["--dp", data, "--tp", tensor, "--pp", pipeline, "--zero-stage", stage, "--micro-batch", micro]
         typed += ["--recompute", again, "--global-batch", batch.replace(",", "")]
-        typed += (["--virtual-stages", chunks] if chunks else []) + (["--sequence-parallel"] if sequence else [])
+        typed += (["--virtual-stages", chunks] if chunks else []) + ["--sequence-parallel"] * (sequence == "✓")
         made = document(capsys, "estimate", *given, *typed)
         assert made["memory_per_gpu_gb"] == candidate["estimate"]["memory_per_gpu_gb"]
-        assert f"{made['tokens_per_s']:,.0f}" == rate
+        assert scaled(made["tokens_per_s"]) == rate
 
 
 def test_a_layout_that_the_jobs_framework_cannot_train_names_one_that_can(

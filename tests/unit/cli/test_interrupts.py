@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import os
 import signal
@@ -11,50 +10,14 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from dtagent.protocol.events import EventKind
 
-from dttui import jobs
 from dttui.cli import apply, dispatch, main, stopping
 from dttui.cli.arguments import make_parser
 from dttui.cli.printing import Printer
 from dttui.jobs import JobDirectory
-from dttui.jobs.event_log import EventLog
 from tests.integration.headless import shell_job
-
-
-class Listener:
-    """A controller that starts when told to, and ends its job at the first request to stop."""
-
-    def __init__(self, directory: JobDirectory) -> None:
-        self.directory = directory
-        self.stops: list[bool] = []
-        """Of each request, whether it was to be by force."""
-        self._lock = os.open(directory.lock, os.O_RDWR | os.O_CREAT)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-
-    async def serve(self) -> asyncio.Server:
-        return await asyncio.start_unix_server(self._client, self.directory.socket)
-
-    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while line := await reader.readline():
-                message = json.loads(line)
-                if message["method"] == "stop":
-                    self.stops.append(message["force"])
-                    log = EventLog(self.directory.events)
-                    log.add(EventKind.JOB_STATE, "stopped", data={"state": "CANCELLED"})
-                    log.add(EventKind.OUTCOME, "stopped", data={"state": "CANCELLED", "exit_code": 103})
-                    os.close(self._lock)
-                    writer.write(json.dumps({"method": "reply", "id": message["id"]}).encode() + b"\n")
-        finally:  # Also where the test ends before its client has hung up.
-            writer.close()
-
-
-@pytest.fixture
-def listener(monkeypatch: pytest.MonkeyPatch) -> Listener:
-    # Short: the path of a socket holds 107 bytes at most.
-    monkeypatch.setenv("XDG_STATE_HOME", os.environ["DTTUI_DEMO_ROOT"])
-    return Listener(jobs.create("x"))
+from tests.unit.cli.job_listener import Listener
+from tests.unit.cli.job_listener import listener as listener
 
 
 def test_a_host_that_starts_no_more_processes_gives_the_spare_controller_up_alone(
@@ -109,7 +72,7 @@ async def test_a_job_that_ends_with_its_controller_at_once_is_shown_to_its_end(
 ) -> None:
     server = await listener.serve()
     options = make_parser().parse_args(["--output", "jsonl", "stop", listener.directory.job_id])
-    assert await asyncio.wait_for(stopping.stop(options), 10) == 0
+    assert await asyncio.wait_for(asyncio.to_thread(stopping.stop, options), 10) == 0
     server.close()
     assert [json.loads(line)["kind"] for line in capsys.readouterr().out.splitlines()] == ["job_state", "outcome"]
 
@@ -140,6 +103,6 @@ def test_an_interrupt_while_dttui_is_only_just_being_imported_leaves_no_stack_tr
 def test_an_interrupt_of_a_stop_says_how_to_learn_whether_it_was_heard(
     listener: Listener, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("dttui.launch.control.stop_job", interrupt)
+    monkeypatch.setattr("dttui.launch.stop_request.stop_job", interrupt)
     assert main(["stop", listener.directory.job_id]) == 103
     assert f"whether it is stopped tells `dttui status {listener.directory.job_id}`" in capsys.readouterr().err

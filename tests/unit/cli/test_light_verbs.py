@@ -1,13 +1,17 @@
-"""What verbs import that only look at jobs: those sets say the same on every machine, which a time does not."""
+"""What verbs import that only look at jobs, the same on every machine; and the CPU that they take, which is not."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
+import os
 import pkgutil
 import re
+import resource
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,14 +19,19 @@ from dtagent.protocol.events import EventKind, Metric
 from dtagent.protocol.rpc import to_wire
 
 from dttui import jobs
+from dttui.cli import main
 from dttui.jobs.event_log import EventLog
 from dttui.planning.planner import plan
 from tests.tui.fake_fleet import job, make_inventory
+from tests.unit.cli.job_listener import Listener
+from tests.unit.cli.job_listener import listener as listener
 
 PLANNER = ("dttui.planning.planner", "dttui.planning.models", "dttui.planning.cost", "dttui.frameworks.")
-SSH = ("paramiko", "cryptography", "dttui.transport.ssh")
+SSH = ("paramiko", "cryptography", "dttui.transport.ssh.")
 MODELS = ("pydantic", "yaml", "dttui.spec.models", "dttui.inventory.models")
 ACTS = ("textual", "dttui.engine", "dttui.export.", "dttui.preflight.", "dttui.fleet.live", "dttui.compose.")
+LOOPS = ("asyncio", "ssl")
+ROUNDS = 4
 LOADED = """
 import sys
 from dttui.cli import main
@@ -40,6 +49,14 @@ def loaded(*arguments: str) -> tuple[set[str], int]:
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     *modules, status = done.stdout.splitlines()[-1].split()
     return set(modules), int(status)
+
+
+def cpu_s(command: Sequence[str], environment: dict[str, str]) -> float:
+    """Return the CPU that Python takes for a command, in seconds."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *command], env=environment, capture_output=True, check=False, timeout=60)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def among(modules: set[str], unwanted: tuple[str, ...]) -> set[str]:
@@ -81,21 +98,50 @@ def test_verbs_that_look_at_jobs_load_no_models_planner_or_ssh(ended: jobs.JobDi
     assert among(modules, (*PLANNER, *SSH, *MODELS, *ACTS)) == set()
 
 
+async def test_a_job_that_runs_is_looked_at_and_stopped_without_models_planner_ssh_or_a_loop(
+    listener: Listener, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = await listener.serve()
+    for arguments, outcome in ((["status", "last"], 101), (["stop", "last"], 0)):
+        modules, status = await asyncio.to_thread(loaded, *arguments)
+        assert status == outcome
+        assert among(modules, (*PLANNER, *SSH, *MODELS, *ACTS, *LOOPS)) == set()
+    server.close()
+    assert listener.stops == [False]
+    assert main(["stop", "last"]) == 0
+    assert "CANCELLED" in capsys.readouterr().err
+
+
+def test_light_verbs_take_at_most_two_and_a_half_times_the_cpu_of_importing_pydantic(
+    listener: Listener, tmp_path: Path
+) -> None:
+    """In turns, so that a busy machine makes all of them slower alike: about 1.2, 1.6, 1.8, 1.7 and 1.8 times."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(tmp_path)
+    verbs = (("--version",), ("ps",), ("logs", "last"), ("status", "last"), ("stop", "last", "--dry-run"))
+    commands = [("-c", "import pydantic"), *(("-m", "dttui", *verb) for verb in verbs)]
+    rounds = [[cpu_s(command, environment) for command in commands] for _round in range(ROUNDS)]
+    unit, *taken = map(min, zip(*rounds, strict=True))  # The first of them compiles.
+    assert {verb: cpu for verb, cpu in zip(verbs, taken, strict=True) if cpu > 2.5 * unit} == {}
+
+
 def test_stopping_a_job_that_is_over_loads_no_models_planner_or_ssh(ended: jobs.JobDirectory) -> None:
     modules, status = loaded("stop", "last")
     assert status == 0
     assert among(modules, (*PLANNER, *SSH, *MODELS, *ACTS)) == set()
 
 
-@pytest.mark.parametrize("arguments", [[], ["--inventory", "empty.yaml"]])
-def test_environments_without_a_host_load_no_planner_or_ssh(
-    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("text", [None, "environments: []\n", "# None yet.\n"])
+def test_environments_without_a_host_load_no_models_planner_or_ssh(
+    text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty.yaml").write_text("environments: []\n")
+    arguments = [] if text is None else ["--inventory", "empty.yaml"]
+    if text is not None:
+        (tmp_path / "empty.yaml").write_text(text)
     modules, status = loaded("envs", *arguments)
-    assert status == (0 if arguments else 2)
-    assert among(modules, (*PLANNER, *SSH, *ACTS, *(() if arguments else MODELS))) == set()
+    assert status == (2 if text is None else 0)
+    assert among(modules, (*PLANNER, *SSH, *ACTS, "pydantic", "dttui.spec.models", "dttui.inventory.models")) == set()
 
 
 def test_a_job_file_is_validated_without_cost_model_or_ssh(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from dtagent.protocol.events import Event, EventKind
 
 from dttui import jobs
 from dttui.cli import main
-from dttui.cli.following import in_order
 from dttui.cli.printing import Printer
-from dttui.i18n import set_language
+from dttui.cli.showing import in_order
+from dttui.i18n import msg, recipes, set_language
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
 from dttui.jobs.following import JobFollower
@@ -52,12 +52,12 @@ def test_stopping_a_job_whose_hosts_stay_lost_says_so_and_exits_with_4(
 ) -> None:
     asked: list[bool] = []
 
-    async def stop_job(_directory: JobDirectory, *, force: bool, prompter: object) -> None:
+    def stop_job(_directory: JobDirectory, *, force: bool) -> None:
         asked.append(force)
         if len(asked) == 2:  # The first controller was about to go, and has not looked.
             EventLog(finished.events).add(EventKind.NODE_STATE, "looked again", node="a", data={"state": "lost"})
 
-    monkeypatch.setattr("dttui.launch.control.stop_job", stop_job)
+    monkeypatch.setattr("dttui.launch.stop_request.stop_job", stop_job)
     EventLog(finished.events).add(EventKind.NODE_STATE, "silent", node="a", data={"state": "lost"})
     assert main(["stop", finished.job_id, "--force"]) == 4
     assert asked == [True, True]
@@ -311,15 +311,17 @@ def test_a_warning_of_the_preflight_tells_its_place_in_the_file(capsys: pytest.C
 
 
 def finding_event(node: str, text: str, hint: str, severity: str = "warning") -> Event:
-    data = {"code": "agent-version", "severity": severity, "subject": node, "hint": hint}
-    return Event(0, 0.0, EventKind.FINDING, f"{node}: {text}", 0, data=data)
+    data = {"code": "agent-version", "severity": severity, "subject": node, "hint": msg(hint, host=node)}
+    message = msg("{host}: {reason}", host=node, reason=text)
+    told = {**message.recipe, "data": recipes(data)}
+    return Event(0, 0.0, EventKind.FINDING, message, 0, data=data, told=told)
 
 
 def test_what_is_alike_on_several_nodes_is_told_once_and_as_lines_of_json_for_each(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     nodes = [f"gpu{number}" for number in range(1, 7)]
-    events = [finding_event(node, "the agent is old", f"Upgrade it: dttui agents deploy {node}") for node in nodes]
+    events = [finding_event(node, "the agent is old", "Upgrade it: dttui agents deploy {host}") for node in nodes]
     events.insert(3, finding_event("gpu9", "something else", ""))
     Printer("human").events(events)
     told = capsys.readouterr().err.splitlines()

@@ -14,8 +14,8 @@ from dttui.diagnosis.diagnosis_data import document
 from dttui.diagnosis.exceptions import headline, raised_at
 from dttui.diagnosis.models import Confidence, Diagnosis, Doing, Evidence, Failed, LogLine, NodeEvidence
 from dttui.diagnosis.report import sections, short_sections
-from dttui.errors import ExitCode
 from dttui.redaction import redact
+from dttui.spec.failure_causes import HOST_UNREACHABLE, LAUNCH, PREFLIGHT
 
 PEER = (
     "RuntimeError: [/p/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:9122. "
@@ -318,10 +318,11 @@ def test_ranks_that_never_started_are_named_at_a_rendezvous_that_timed_out() -> 
 
 
 @pytest.mark.parametrize(
-    ("exit_code", "code"), [(3, "preflight"), (4, "host-unreachable"), (5, "launch"), (1, "unknown"), (77, "unknown")]
+    ("outcome_cause", "code"),
+    [(PREFLIGHT, PREFLIGHT), (HOST_UNREACHABLE, HOST_UNREACHABLE), (LAUNCH, LAUNCH), (None, "unknown")],
 )
-def test_a_job_that_failed_before_any_rank_tells_why_and_what_to_try(exit_code: int, code: str) -> None:
-    found = diagnose(evidence(exit_code=exit_code, findings=(("lab2 has no torch", "install it"),)))
+def test_a_job_that_failed_before_any_rank_tells_why_and_what_to_try(outcome_cause: str | None, code: str) -> None:
+    found = diagnose(evidence(outcome_cause=outcome_cause, findings=(("lab2 has no torch", "install it"),)))
     assert found.cause is not None
     assert found.cause.code == code
     assert found.advice
@@ -414,10 +415,10 @@ def test_secrets_and_tokens_are_taken_out() -> None:
     assert text == "key=••• ••• https://•••@host/x the cat"
 
 
-@pytest.mark.parametrize("code", [ExitCode.UNREACHABLE, ExitCode.PREFLIGHT])
-def test_where_nothing_was_started_no_rank_is_said_to_have_run(code: ExitCode) -> None:
+@pytest.mark.parametrize("code", [HOST_UNREACHABLE, PREFLIGHT])
+def test_where_nothing_was_started_no_rank_is_said_to_have_run(code: str) -> None:
     nodes = (node("a", 0, 1, state="failed"), node("b", 2, 3, state="connected"))
-    found = diagnose(evidence(exit_code=code, nodes=nodes))
+    found = diagnose(evidence(outcome_cause=code, nodes=nodes))
     assert found.others == ()
     assert "rank" not in text_of(found)
     assert document(found)["ranks"] == []
@@ -425,7 +426,7 @@ def test_where_nothing_was_started_no_rank_is_said_to_have_run(code: ExitCode) -
 
 def test_after_a_launch_that_failed_only_ranks_that_were_seen_to_start_are_said_to_have_run() -> None:
     nodes = (node("a", 0, 1, state="stopped", ranks_started=(0,)), node("b", 2, 3, state="failed"))
-    found = diagnose(evidence(exit_code=ExitCode.LAUNCH, nodes=nodes))
+    found = diagnose(evidence(outcome_cause=LAUNCH, nodes=nodes))
     assert {other.rank: other.doing for other in found.others} == {
         0: Doing.STOPPED,
         1: Doing.ABSENT,

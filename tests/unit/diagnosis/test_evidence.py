@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,12 +17,13 @@ from dttui.cli import main
 from dttui.diagnosis import evidence as diagnosis_evidence
 from dttui.diagnosis.diagnose import diagnose
 from dttui.diagnosis.evidence import read_evidence
-from dttui.diagnosis.models import Evidence
+from dttui.diagnosis.models import Confidence, Evidence
 from dttui.engine.copies.copy_cap import CopyCap
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
 from dttui.jobs.following import JobFollower
 from dttui.jobs.sparse_files import last_hole_end
+from dttui.spec.failure_causes import kind_of
 from tests.unit.jobs.test_follow import plan_for
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "t.py", line 1\nValueError: s3cret \x1b]52;c;aGk=\x07is wrong\n'
@@ -86,6 +89,25 @@ def test_an_exit_code_that_nothing_explains_is_laid_to_files_that_were_removed_t
     assert found.cause.code == "agent-files-removed"
     assert "removed from b while it ran" in found.cause.words
     assert any("agent_root" in text for text in found.advice)
+
+
+@pytest.mark.parametrize("host", ["a", "b"])
+def test_what_nothing_explains_but_the_loss_of_another_is_laid_to_a_disk_that_was_full(
+    directory: JobDirectory, host: str
+) -> None:
+    lost = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.77.1.12]:29872."
+    fail(directory, exit_code=1, time=time.time(), **({"error": lost} if host == "a" else {}))
+    EventLog(directory.events).add(EventKind.FINDING, "", attempt=0, data={"code": "agent-disk-full", "subject": host})
+    evidence = read(directory)
+    found = diagnose(evidence).cause
+    assert found is not None
+    assert (found.code, found.confidence, found.is_consequence) == ("disk-was-full", Confidence.LIKELY, False)
+    assert f"a disk of {host} was full while it ran" in found.words
+    assert kind_of(found.code).is_retried, "as what it was taken for before"
+    hours_before = replace(evidence, full_on={host: time.time() - 3600.0})
+    told = diagnose(hours_before).cause
+    assert told is not None
+    assert told.code == ("peer-gone" if host == "a" else "exit-code")
 
 
 def report(directory: JobDirectory, rank: int, attempt: int = 0, **numbers: object) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from dtagent.protocol import sentences
+from dtagent.protocol.rpc import to_wire
 from dtagent.protocol.stacks import Call, Frame, GroupCalls, ProcessStacks, RankStacks, Thread
 from dtagent.stacks.dumps import of_recorder
 
-from dttui.diagnosis import collectives, standing
+from dttui.diagnosis import flight_records, standing
 from dttui.diagnosis.stack_report import NodeStacks, of_data, summary, to_data
+from dttui.i18n import speaking
 
 TORCH = "/env/lib/python3.11/site-packages/torch"
 WORK = "/var/tmp/dtagent-0/jobs/gpt-1/0/work"
@@ -23,11 +27,11 @@ ALL_REDUCE = [
 ]
 
 
-def process(frames: list[Frame], state: str = "S", **fields: str) -> ProcessStacks:
+def process(frames: list[Frame], state: str = "S", **fields: Any) -> ProcessStacks:
     return ProcessStacks(1, state, source="py-spy", threads=[Thread("MainThread", frames, True)], **fields)
 
 
-def rank(number: int, frames: list[Frame], state: str = "S", **fields: str) -> RankStacks:
+def rank(number: int, frames: list[Frame], state: str = "S", **fields: Any) -> RankStacks:
     return RankStacks(number, process(frames, state, **fields))
 
 
@@ -110,6 +114,15 @@ def test_a_rank_that_is_stopped_or_gone_or_in_the_kernel_is_told_to_be() -> None
     ]
 
 
+def test_why_no_stack_could_be_read_is_told_in_the_readers_language_and_of_an_older_agent_as_it_came() -> None:
+    tried = [sentences.STACK_SIGNAL_NOT_CAUGHT(number=61), sentences.STACK_TOOL_FAILED(tool="py-spy", reason="EPERM")]
+    wire = to_wire(RankStacks(4, ProcessStacks(5, "S", detail=sentences.STACK_UNREAD(reasons=tried))))
+    older = {**wire, "process": {**wire["process"], "detail_notice": None}}
+    with speaking("zh"):
+        assert "信号 61：未被捕获; py-spy：EPERM" in said(NodeStacks.rank_of(wire))[0]
+        assert "signal 61: not caught; py-spy: EPERM" in said(NodeStacks.rank_of(older))[0]
+
+
 def test_workers_that_a_rank_waits_for_are_told_below_it_and_idle_ones_are_not() -> None:
     waiting = [Frame("__next__", f"{TORCH}/utils/data/dataloader.py", 1), Frame("epoch", f"{WORK}/a.py", 5)]
     stuck = process([Frame("read", f"{WORK}/data.py", 31), Frame("fetch", f"{TORCH}/utils/data/_utils/fetch.py", 4)])
@@ -132,7 +145,7 @@ def recorded(name: str, ranks: int) -> list[RankStacks]:
 
 
 def odd(ranks: list[RankStacks]) -> list[str]:
-    return [str(line) for line in collectives.sentences(collectives.odd_ones(ranks))]
+    return [str(line) for line in flight_records.sentences(flight_records.odd_ones(ranks))]
 
 
 def test_a_rank_that_skipped_a_collective_is_told_by_what_gloo_recorded() -> None:

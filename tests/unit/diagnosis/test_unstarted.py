@@ -12,9 +12,9 @@ from dttui.diagnosis.diagnose import diagnose
 from dttui.diagnosis.diagnosis_data import document
 from dttui.diagnosis.evidence import read_evidence
 from dttui.diagnosis.models import AbsentNode, Cause, Evidence, LogLine, Rendezvous
-from dttui.errors import ExitCode
 from dttui.jobs.event_log import EventLog
 from dttui.jobs.following import JobFollower
+from dttui.spec.failure_causes import PREFLIGHT
 from tests.unit.diagnosis.test_diagnosis import evidence, failed, node, text_of
 from tests.unit.jobs.test_follow import plan_for
 
@@ -96,10 +96,10 @@ def test_what_was_last_told_of_a_rendezvous_is_read_from_the_events_also_of_an_o
 
 def test_the_cause_of_a_refused_preflight_is_its_first_finding_and_how_many_more_there_are() -> None:
     findings = (("gpu2 → gpu1:29517 refused", "Open the port."), ("gpu3 has no torch", ""))
-    told = cause(evidence(exit_code=ExitCode.PREFLIGHT, findings=findings))
+    told = cause(evidence(outcome_cause=PREFLIGHT, findings=findings))
     assert (told.code, told.words) == ("preflight", "gpu2 → gpu1:29517 refused (and 1 more error)")
     assert told.advice[0] == "Open the port."
-    alone = evidence(exit_code=ExitCode.PREFLIGHT, findings=findings[1:], reason="gpu3 has no torch")
+    alone = evidence(outcome_cause=PREFLIGHT, findings=findings[1:], reason="gpu3 has no torch")
     assert cause(alone).words == "gpu3 has no torch"
     assert text_of(diagnose(alone)).splitlines()[:2] == ["gpu3 has no torch", "✗ gpu3 has no torch"], "not thrice"
 

@@ -219,3 +219,32 @@ def test_a_listener_that_breaks_does_not_disturb_the_job(caplog: pytest.LogCaptu
     log.listeners.append(broken)
     assert log.add(EventKind.PROGRESS, "fine").seq == 0
     assert "could not be passed on" in caplog.text
+
+
+def test_an_alert_that_is_to_restart_the_job_ends_each_attempt_with_what_it_says() -> None:
+    alerts, told = watch({"log": "queue is full", "action": "restart"}, {"log": "slow"})
+    ended: list[str] = []
+    alerts.see_log("gpu1", "0.out", b"queue is full\n")
+    for attempt in (0, 1):
+        alerts.begin(attempt, ended.append)
+        alerts.see_log("gpu1", "0.out", b"slow\nqueue is full\nqueue is full\n")
+    alerts.begin(2, None)
+    alerts.see_log("gpu1", "0.out", b"queue is full\n")
+    assert ended == ["queue is full: rank 0 on gpu1 printed: queue is full"] * 2
+    assert [event["attempt"] for _message, event in told] == [None, 0, 0, 1, 2], "slow is told once in five minutes"
+
+
+def test_no_state_of_the_job_itself_restarts_it() -> None:
+    assert Alert(state="node unknown for 2m", action="restart").action == "restart"
+    with pytest.raises(ValueError, match="a state of the job itself cannot restart it"):
+        Alert(state="job running", action="restart")
+
+
+async def test_a_state_that_had_to_last_restarts_no_later_attempt() -> None:
+    alerts, told = watch({"state": "node lost for 0.05s", "action": "restart"}, {"state": "node lost for 0.05s"})
+    ended: list[str] = []
+    alerts.begin(0, ended.append)
+    alerts.see_event(node_state("gpu1", "lost"))
+    alerts.begin(1, ended.append)
+    await until(lambda: len(told) == 1, "the alert that is only told")
+    assert ended == []

@@ -10,12 +10,13 @@ import sys
 import time
 
 from dttui.engine import awake
+from dttui.planning.recovery import LEAST_HEARTBEAT_S
 from tests.waiting import wait_until
 
 PROGRAM = """
 import asyncio, os, sys
 from dttui.engine import awake
-awake.MOST_GAP_S = awake.TICK_S = 0.3
+awake.MOST_GAP_S = awake.LEAST_AWAY_S = awake.TICK_S = 0.3
 
 async def main():
     loop = asyncio.get_running_loop()
@@ -44,6 +45,10 @@ def test_an_answer_that_came_while_the_process_was_stopped_is_no_timeout() -> No
         os.kill(process.pid, signal.SIGCONT)
         assert process.stdout.readline() == "answer True\n"
         assert process.wait(10) == 0
+
+
+def test_no_process_stands_still_unseen_for_as_long_as_the_shortest_heartbeat() -> None:
+    assert awake.MOST_GAP_S + awake.TICK_S <= LEAST_HEARTBEAT_S
 
 
 def test_a_deadline_passes_as_ever_while_the_process_runs() -> None:

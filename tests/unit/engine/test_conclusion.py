@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dttui.engine.conclusion import GivenUp, why_failed, why_not_stopped
+from dttui.engine.conclusion import why_failed, why_not_stopped
+from dttui.engine.given_up import GivenUp, NotEnded, NotFollowed
+from dttui.errors import AgentError
 
-STUCK = GivenUp("a", unstopped="a did not end in time")
-BROKEN = GivenUp("b", broken="it tells of gaps without end")
+STUCK = GivenUp("a", not_ended=NotEnded("a"))
+BROKEN = GivenUp("b", not_followed=NotFollowed(AgentError("b", "it tells of gaps without end")))
 SILENT = GivenUp("c")
 
 

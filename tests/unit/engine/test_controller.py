@@ -37,14 +37,14 @@ from dttui.errors import (
     NotFinishedError,
 )
 from dttui.files import write_atomic
+from dttui.i18n import msg, speaking
 from dttui.inventory.models import Environment, Inventory
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
 from dttui.jobs.launch_file import LaunchFile
 from dttui.jobs.view import JobView
-from dttui.launch import starting
-from dttui.launch.control import ControllerClient, ensure_controller
-from dttui.launch.starting import start_controller
+from dttui.launch.control import ControllerClient
+from dttui.launch.starting import ensure_controller, start_controller
 from dttui.launch.submit import make_local_plan
 from dttui.planning.models import Bindings, BoundPlan, Plan
 from dttui.planning.submission import Submission
@@ -52,6 +52,7 @@ from dttui.spec import parse_job
 from dttui.transport.base import Prompt, PromptKind
 from tests.fake_transport import FakeHost, FakeTransport
 from tests.outcomes import ended_with
+from tests.tui.catalogue import compile_catalogues
 from tests.unit.rpc.test_agent_client import agent
 from tests.waiting import until
 
@@ -120,6 +121,26 @@ async def test_a_question_is_put_to_another_client_when_the_one_it_was_put_to_le
     await first.close()
 
 
+async def test_a_question_is_put_in_the_language_of_who_is_asked(
+    controller: Controller, directory: JobDirectory
+) -> None:
+    compile_catalogues()
+
+    class Reader:
+        async def ask(self, prompt: Prompt) -> str | None:
+            return prompt.text
+
+    client = await ControllerClient.connect(directory, Reader())
+    await until_prompting(controller, 1)
+    with speaking("zh"):
+        text = msg("Passphrase of the key {path}, for use on this machine", path="/k")
+        assert not text.isascii()
+        prompt = Prompt(PromptKind.PASSPHRASE, "gpu1", text, said="")
+        answer = await asyncio.wait_for(controller.clients.ask(prompt), LIMIT_S)
+    assert answer == "Passphrase of the key /k, for use on this machine"
+    await client.close()
+
+
 async def test_a_question_has_no_answer_when_the_last_client_leaves(
     controller: Controller, directory: JobDirectory
 ) -> None:
@@ -170,7 +191,7 @@ async def test_the_sockets_of_two_jobs_are_for_their_user_alone_and_leave_the_ma
 def test_a_job_that_is_over_and_lost_no_host_is_left_alone(directory: JobDirectory) -> None:
     write_atomic(directory.launch, "{}")
     EventLog(directory.events).add(EventKind.OUTCOME, "done", data={"state": JobState.SUCCEEDED.value, "exit_code": 0})
-    assert not ensure_controller(directory, looks_again=True)
+    assert not ensure_controller(directory, cleans_up=True)
     assert len(directory.read_events()) == 1
 
 
@@ -203,7 +224,7 @@ def test_a_controller_that_runs_counts_as_started_where_there_can_be_no_thread_t
     def refuse(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(starting, "own_scope", list)
+    monkeypatch.setattr("dttui.launch.login_session.own_scope", list)
     monkeypatch.setattr(subprocess, "Popen", Started)
     monkeypatch.setattr(threading.Thread, "start", refuse)
     start_controller(directory, None)
@@ -233,7 +254,7 @@ async def test_a_look_at_lost_hosts_is_forced_only_where_that_is_asked_of_it(
         await client.close()
         seen.append(forced.is_set())
 
-    monkeypatch.setattr(controller_module, "clean_up_lost_hosts", look)
+    monkeypatch.setattr(controller_module, "clean_up_after_job", look)
     await asyncio.wait_for(Controller(directory, expects_client=False).run(), LIMIT_S)
     assert seen == [force]
 
@@ -323,9 +344,9 @@ async def test_an_agent_that_is_stuck_holds_no_client_up(
 async def test_a_client_tells_what_was_typed_for_the_job(controller: Controller, directory: JobDirectory) -> None:
     client = await ControllerClient.connect(directory, Person("sesame"))
     await until_prompting(controller, 1)
-    assert await client.credentials() == ()
+    assert await client.typed_kinds() == ()
     assert await asyncio.wait_for(controller.clients.ask(PROMPT), LIMIT_S) == "sesame"
-    assert await client.credentials() == ("password",)
+    assert await client.typed_kinds() == ("password",)
     await client.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 import pytest
@@ -10,8 +11,16 @@ from dtagent.protocol.events import JobState
 from dttui.diagnosis.causes import by_signal
 from dttui.diagnosis.table import RECOGNISERS
 from dttui.engine.decision import FIRST_DELAY_S, MOST_DELAY_S, NODE_DELAY_S, End, Restart, decide, restarts_in_vain
-from dttui.errors import ExitCode
-from dttui.jobs.outcome import UNREACHABLE, AttemptOutcome, FirstFailure, NodeEnd, NodeOutcome, RankOutcome, Stage
+from dttui.jobs.outcome import (
+    UNFIT,
+    UNREACHABLE,
+    AttemptOutcome,
+    FirstFailure,
+    NodeEnd,
+    NodeOutcome,
+    RankOutcome,
+    Stage,
+)
 from dttui.planning.recovery import RecoveryPolicy
 from dttui.spec.failure_causes import KIND_OF_CAUSE, CauseKind, kind_of
 from dttui.spec.models import RecoveryAction
@@ -37,9 +46,7 @@ def failed(
         for name, end in {"a": NodeEnd.CLEAN, "b": NodeEnd.CLEAN, **(ends or {})}.items()
     }
     first = FirstFailure(node=at, rank=0, cause=cause, is_shared=is_shared) if cause is not None else None
-    return AttemptOutcome(
-        attempt=attempt, state=JobState.FAILED, exit_code=100, nodes=nodes, first_failure=first, last_step=steps
-    )
+    return AttemptOutcome(attempt=attempt, state=JobState.FAILED, nodes=nodes, first_failure=first, last_step=steps)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +68,7 @@ def failed(
         ("collective-timeout", True),
         ("peer-gone", True),
         ("rendezvous-timeout", True),
+        ("hang", True),
         ("exit-code", True),
         (None, True),
     ],
@@ -69,6 +77,16 @@ def test_what_comes_of_the_script_is_not_tried_again_and_what_comes_of_hosts_is(
     cause: str | None, is_tried: bool
 ) -> None:
     assert isinstance(decide(failed(cause), RESTART, []), Restart if is_tried else End)
+
+
+def test_a_checkpoint_that_cannot_be_read_is_no_reason_to_end_where_an_older_one_may_do() -> None:
+    outcome = failed("checkpoint-corrupt")
+    assert isinstance(decide(outcome, RESTART, []), End), "the script reads something of its own"
+    resumed = outcome.model_copy(update={"resumed_from": "/kept/step-40"})
+    assert isinstance(decide(resumed, RESTART, [failed(steps=50)]), Restart)
+    assert isinstance(decide(resumed.model_copy(update={"first_step": 41}), RESTART, []), End)
+    never = RecoveryPolicy(max_restarts=3, no_retry_on=("checkpoint-corrupt",))
+    assert isinstance(decide(resumed, never, [failed(steps=50)]), End)
 
 
 def test_a_signal_and_what_follows_from_another_ranks_failure_have_a_kind_and_other_causes_the_scripts() -> None:
@@ -149,7 +167,6 @@ def test_what_a_person_launched_and_a_check_refused_is_theirs_and_a_later_attemp
     refused = AttemptOutcome(
         state=JobState.FAILED,
         stage=Stage.PREFLIGHT,
-        exit_code=int(ExitCode.UNREACHABLE),
         cause="host-unreachable",
         nodes={"a": NodeOutcome(end=NodeEnd.UNTOUCHED), "b": NodeOutcome(end=NodeEnd.UNTOUCHED, why=UNREACHABLE)},
     )
@@ -201,6 +218,92 @@ def test_a_spare_is_used_once_and_the_last_ones_loss_is_waited_for() -> None:
     assert (decided.changes, decided.awaited) == ({}, ("d",))
 
 
+SPARES = ("s1", "s2", "s3", "s4")
+MANY = RecoveryPolicy(action=RecoveryAction.REPLACE, max_restarts=3, spares=SPARES)
+LOST = failed("node-lost", ends={"b": NodeEnd.LOST}, at="b", steps=5)
+
+
+def refused(*names: str, why: str = UNREACHABLE) -> AttemptOutcome:
+    """Return an attempt on `a` and others on which a check let nothing start."""
+    nodes = {name: NodeOutcome(end=NodeEnd.UNTOUCHED, why=why) for name in names}
+    return AttemptOutcome(
+        state=JobState.FAILED,
+        stage=Stage.PREFLIGHT,
+        cause="preflight",
+        nodes={"a": NodeOutcome(end=NodeEnd.UNTOUCHED), **nodes},
+    )
+
+
+def follow(attempts: list[AttemptOutcome], policy: RecoveryPolicy = MANY, most: int = 50) -> list[Restart]:
+    """Refuse whatever spare is tried, until the job is over; return all that was decided before that."""
+    decided = []
+    while isinstance(step := decide(attempts[-1], policy, attempts[:-1]), Restart):
+        decided.append(step)
+        assert len(decided) <= most, "it never ends"
+        there = [step.changes.get(name, name) for name in attempts[-1].nodes]
+        attempts.append(refused(*(name for name in there if name not in ("a", None))))
+    return decided
+
+
+@pytest.mark.parametrize("why", [UNREACHABLE, UNFIT])
+def test_spares_that_are_refused_cost_no_restart_while_another_one_is_free(why: str) -> None:
+    history = [LOST]
+    for spare, following in itertools.pairwise(SPARES):
+        history.append(refused(spare, why=why))
+        decided = decide(history[-1], MANY, history[:-1])
+        assert isinstance(decided, Restart), f"{following} was not tried"
+        assert (decided.changes, decided.awaited) == ({spare: following}, ())
+        assert (decided.set_aside, decided.suspects) == ((), ())
+
+
+def test_spares_that_were_refused_are_tried_again_in_turn_once_no_other_is_left_and_not_for_ever() -> None:
+    decided = follow([LOST])
+    tried = [next(iter(step.changes.values())) for step in decided]
+    assert tried == ["s1", "s2", "s3", "s4", "s1", "s2"]
+    assert [step.delay_s for step in decided[:4]] == [0.0, FIRST_DELAY_S, 2 * FIRST_DELAY_S, 4 * FIRST_DELAY_S]
+    assert [step.delay_s for step in decided[4:]] == [2 * NODE_DELAY_S, 4 * NODE_DELAY_S]
+    assert {step.set_aside for step in decided} == {()}
+
+
+def test_in_an_outage_the_next_of_many_spares_is_tried_ever_later() -> None:
+    many = MANY.model_copy(update={"spares": tuple(f"s{number}" for number in range(200))})
+    delays = [step.delay_s for step in follow([LOST], many, most=300)]
+    assert delays[1:5] == [FIRST_DELAY_S * factor for factor in (1, 2, 4, 8)]
+    assert set(delays[11:200]) == {MOST_DELAY_S}
+
+
+def test_a_spare_that_was_refused_is_tried_again_where_the_only_other_one_turns_out_to_be_unfit() -> None:
+    once = MANY.model_copy(update={"max_restarts": 1, "spares": ("s1", "s2")})
+    history = [LOST, refused("s1")]
+    assert decide(history[-1], once, history[:-1]).changes == {"s1": "s2"}  # type: ignore[union-attr]
+    decided = decide(history[-1], once.model_copy(update={"unfit": ("s2",)}), history[:-1])
+    assert isinstance(decided, Restart)
+    assert (decided.changes, decided.awaited) == ({}, ("s1",))
+    history.append(refused("s1"))
+    assert isinstance(decide(history[-1], once.model_copy(update={"unfit": ("s2",)}), history[:-1]), End)
+
+
+def test_a_refused_spare_is_not_tried_again_where_the_job_can_do_without_or_its_host_still_answers() -> None:
+    two = MANY.model_copy(update={"spares": ("s1", "s2")})
+    history = [LOST, refused("s1")]
+    without = decide(refused("s2"), two.model_copy(update={"min_nodes": 1}), history)
+    assert isinstance(without, Restart)
+    assert without.changes == {"s2": None}
+    broken = failed("gpu-ecc", at="s2", steps=6)
+    broken = broken.model_copy(update={"nodes": {"a": broken.nodes["a"], "s2": NodeOutcome(end=NodeEnd.CLEAN)}})
+    decided = decide(broken, two, history)
+    assert isinstance(decided, Restart)
+    assert (decided.changes, decided.delay_s) == ({}, 0.0)
+
+
+def test_an_attempt_that_refused_a_node_of_the_job_beside_a_spare_counts() -> None:
+    both = refused("s1", "c")
+    assert restarts_in_vain([LOST, refused("s1")], SPARES) == 0
+    assert restarts_in_vain([LOST, both], SPARES) == 1
+    assert restarts_in_vain([LOST, refused("s1"), refused("s1")], SPARES) == 1
+    assert restarts_in_vain([LOST, refused("s1")]) == 1
+
+
 def test_hardware_that_failed_goes_at_once_and_other_failures_of_one_host_the_second_time() -> None:
     decided = decide(failed("gpu-ecc", at="b"), REPLACE, [])
     assert isinstance(decided, Restart)
@@ -211,9 +314,27 @@ def test_hardware_that_failed_goes_at_once_and_other_failures_of_one_host_the_se
     twice = decide(failed("killed", at="b"), REPLACE, [failed("killed", at="b")])
     assert isinstance(twice, Restart)
     assert (twice.changes, twice.set_aside) == ({"b": "c"}, ("b",))
+    ill = failed(None).model_copy(update={"cause": "unhealthy", "blamed": ("b",)})
+    once, again = decide(ill, REPLACE, []), decide(ill, REPLACE, [ill])
+    assert isinstance(once, Restart)
+    assert isinstance(again, Restart)
+    assert (once.changes, again.changes, again.set_aside) == ({}, {"b": "c"}, ("b",))
+    slow = decide(failed(None).model_copy(update={"cause": "straggler", "blamed": ("b",)}), REPLACE, [])
+    assert isinstance(slow, Restart)
+    assert slow.changes == {"b": "c"}
     shared = decide(failed("killed", at="b", is_shared=True), REPLACE, [failed("killed", at="b")])
     assert isinstance(shared, Restart)
     assert shared.changes == {}
+
+
+def test_a_straggler_goes_also_where_it_is_the_only_host_or_others_are_suspects() -> None:
+    slow = failed("straggler", steps=5).model_copy(update={"cause": "straggler", "blamed": ("a",)})
+    alone = slow.model_copy(update={"nodes": {"a": slow.nodes["a"]}})
+    suspect = failed("killed", at="b", steps=1)
+    for outcome, history in ((alone, []), (slow, [suspect, suspect])):
+        decided = decide(outcome, REPLACE, history)
+        assert isinstance(decided, Restart)
+        assert decided.changes == {"a": "c"}
 
 
 def test_a_suspect_without_whom_it_cannot_be_done_is_named() -> None:

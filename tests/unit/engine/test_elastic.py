@@ -21,7 +21,7 @@ from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.failures import LEFT, TAMPERED
 from dttui.engine.nodes.node_record import Shared
 from dttui.engine.nodes.node_run import NodeRun
-from dttui.engine.rendezvous.elastic import Membership
+from dttui.engine.rendezvous.membership import Membership
 from dttui.export.targets import TARGETS
 from dttui.frameworks.bundle import fill
 from dttui.frameworks.pytorch_ddp import CONFIG_FILE
@@ -137,7 +137,7 @@ def test_it_is_rendered_for_scripts_and_refused_where_the_first_node_ends_all(tm
 
 
 def test_clocks_that_c10d_could_not_bear_are_refused() -> None:
-    judged = [hosts.judge_clock("gpu1", skew_s, 0.1, [skew_s, 0.0, 0.0], is_elastic=True) for skew_s in (0.5, 5, -30)]
+    judged = [hosts.judge_clock("gpu1", skew_s, 0.1, [skew_s, 0.0, 0.0], min_nodes=2) for skew_s in (0.5, 5, -30)]
     codes = [[(item.code, item.severity.value) for item in judgement.findings] for judgement in judged]
     assert codes == [[], [("clock-skew", "warning")], [("elastic-clock", "error")]]
 

@@ -18,14 +18,14 @@ from dttui import jobs
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.nodes.node_record import Shared
 from dttui.engine.nodes.node_run import NodeRun
-from dttui.engine.rendezvous import elastic
+from dttui.engine.rendezvous import membership
 from dttui.engine.watch import GangWatch
 from dttui.inventory.models import Environment
 from dttui.jobs.event_log import EventLog
 from dttui.jobs.outcome import AttemptOutcome
 from dttui.jobs.view import NODE_OUT, JobView
 from dttui.planning.models import Bindings, BoundPlan
-from dttui.transport.questions import Nobody
+from dttui.transport.base import Nobody
 from tests.fake_transport import FakeTransport
 from tests.unit.jobs.test_follow import plan_for
 from tests.waiting import until
@@ -233,7 +233,7 @@ async def test_a_stop_that_the_earlier_controller_had_begun_is_no_loss_to_the_ne
 async def test_a_silent_host_of_the_rendezvous_ends_the_job_once_no_ranks_are_left_for_long(
     watched: Watch, monkeypatch: pytest.MonkeyPatch, ahead_s: int
 ) -> None:
-    monkeypatch.setattr(elastic, "HOSTLESS_S", 0.3)
+    monkeypatch.setattr(membership, "HOSTLESS_S", 0.3)
     attempt = watched()
     await attempt.all_run()
     attempt.nodes[0].silent_since = time.time()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import time
+import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dtagent.protocol.events import EventKind
+from dtagent.protocol.events import EventKind, JobState
 from dtagent.protocol.jobs import NodeState, NodeStatus
 from dtagent.protocol.logs import FollowReply, LogChunk
 
@@ -17,14 +20,14 @@ from dttui.engine.attempt import Attempt
 from dttui.engine.context import JobContext
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.recovered import RecoveredState
-from dttui.errors import AgentError
+from dttui.errors import AgentError, AgentGoneError
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
 from dttui.jobs.view import JobView
 from dttui.planning.planner import plan
 from dttui.spec.models import Run
-from dttui.transport.questions import Nobody
+from dttui.transport.base import Nobody
 from tests.fake_transport import FakeTransport
 from tests.unit.seed_cluster import make_job
 
@@ -54,6 +57,48 @@ def gang(directory: JobDirectory) -> Attempt:
         ),
         RecoveredState.new(plan(job, INVENTORY)),
     )
+
+
+def test_the_hours_that_hosts_are_needed_for_count_from_the_first_attempt_on(directory: JobDirectory) -> None:
+    log = EventLog(directory.events)
+    job = JobContext(
+        directory, log, FakeTransport({}), Nobody(), INVENTORY, lambda *_: plan(make_job("sim"), INVENTORY), Path(), {}
+    )
+    assert job.rest_s is None
+    job = replace(job, for_s=3600.0)
+    assert job.rest_s == 3600.0
+    began = time.time() - 5400.0
+    for attempt, state in enumerate((JobState.PREFLIGHT, JobState.LAUNCHING, JobState.RUNNING, JobState.LAUNCHING)):
+        log.add(EventKind.JOB_STATE, "", time=began + attempt, data={"state": state.value})
+    assert job.rest_s == pytest.approx(-1799.0, abs=10.0)
+
+
+async def test_an_error_that_is_kept_of_a_node_keeps_nothing_alive_that_was_there_when_it_was_raised(
+    gang: Attempt,
+) -> None:
+    class Held:
+        pass
+
+    there: list[weakref.ref[Held]] = []
+
+    def fail() -> None:
+        held = Held()
+        there.append(weakref.ref(held))
+        try:
+            raise ConnectionError
+        except ConnectionError as error:
+            raise AgentGoneError("sim", "it is gone") from error
+
+    (node,) = gang.nodes
+    node.retry_now()
+    try:
+        fail()
+    except AgentGoneError as error:
+        await node.lose_link(error)
+    gc.collect()
+    assert node.agent_gone is not None
+    assert node.agent_gone.message == "it is gone"
+    assert there[0]() is None
 
 
 def test_a_host_that_falls_silent_and_comes_back_is_told_once_each(gang: Attempt, directory: JobDirectory) -> None:

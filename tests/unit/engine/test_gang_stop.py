@@ -21,15 +21,17 @@ from dttui.engine.context import JobContext
 from dttui.engine.nodes import stop_order
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.recovered import RecoveredState
+from dttui.engine.rendezvous.arrivals import RendezvousBoard
 from dttui.errors import AgentError, AuthenticationError, ExitCode, HostError
 from dttui.i18n import msg
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
 from dttui.jobs.event_log import EventLog
+from dttui.jobs.exit_codes import exit_code_of
 from dttui.jobs.outcome import AttemptOutcome
 from dttui.planning.models import Bindings, BoundPlan
 from dttui.planning.planner import plan
 from dttui.spec.models import Run
-from dttui.transport.questions import Nobody
+from dttui.transport.base import Nobody
 from tests.fake_transport import FakeTransport
 from tests.unit.seed_cluster import make_job
 from tests.waiting import until
@@ -174,7 +176,7 @@ async def test_a_forced_stop_gives_up_a_frozen_host_at_its_deadline_and_not_late
     watched.frozen.add("bad")
     watched.gang.request_stop(force=True)
     outcome = await watched.outcome()
-    assert (outcome.exit_code, outcome.message) == (
+    assert (exit_code_of(outcome), outcome.message) == (
         ExitCode.JOB_FAILED,
         "stopped on request, but bad could not be reached",
     )
@@ -206,7 +208,7 @@ async def test_logs_that_drain_past_the_deadline_of_a_stop_are_waited_for_and_no
         await until(lambda count=count: len(waits) > count, "the watch to look again", LIMIT_S)  # type: ignore[misc]
     assert all(wait_s > 0.1 for wait_s in waits[past:])
     watched.fetched.set()
-    assert (await watched.outcome()).exit_code == ExitCode.JOB_FAILED
+    assert exit_code_of(await watched.outcome()) == ExitCode.JOB_FAILED
 
 
 async def test_hosts_that_broke_and_froze_delay_no_word_to_the_others(watch: Watch) -> None:
@@ -221,7 +223,7 @@ async def test_a_host_that_broke_is_killed_before_the_attempt_is_over(watch: Wat
     watched = watch(bad=refuse(2, busy))
     watched.follow_breaks("bad")
     outcome = await watched.outcome()
-    assert (outcome.exit_code, outcome.message) == (
+    assert (exit_code_of(outcome), outcome.message) == (
         ExitCode.JOB_FAILED,
         "bad could not be followed: ValueError: nonsense",
     )
@@ -233,7 +235,7 @@ async def test_a_host_that_broke_is_killed_before_the_attempt_is_over(watch: Wat
 async def test_a_refused_stop_is_told_and_asked_again(watch: Watch, code: ErrorCode) -> None:
     watched = watch(good=hear, bad=refuse(3, AgentError("bad", "bad: no more threads", code=code)))
     watched.gang.request_stop(force=False)
-    assert (await watched.outcome()).exit_code == ExitCode.CANCELLED
+    assert exit_code_of(await watched.outcome()) == ExitCode.CANCELLED
     assert watched.words("bad") == ["stop"] * 4
     assert watched.words("good") == ["stop"]
     findings = [event for event in watched.directory.read_events() if event.kind is EventKind.FINDING]
@@ -257,7 +259,10 @@ async def test_a_host_that_answers_and_does_not_end_is_not_called_out_of_reach(
     watched = watch(good=hear, bad=answer)
     watched.gang.request_stop(force=False)
     outcome = await watched.outcome()
-    assert (outcome.exit_code, outcome.message) == (ExitCode.JOB_FAILED, f"stopped on request, but not ended: {why}")
+    assert (exit_code_of(outcome), outcome.message) == (
+        ExitCode.JOB_FAILED,
+        f"stopped on request, but not ended: {why}",
+    )
     assert watched.states("bad")[-1] == ("lost", f"{why}; what runs there is unknown")
 
 
@@ -265,7 +270,7 @@ async def test_a_stop_never_tries_to_log_in_again_and_again(watch: Watch, monkey
     monkeypatch.setattr(gang_watch, "STOP_DEADLINE_S", 0.3)
     watched = watch(bad=refuse(10**6, AuthenticationError("bad", "bad: permission denied")))
     node = watched.gang.nodes[0]
-    node.needs_person = "bad: permission denied"
+    node.needs_person = AuthenticationError("bad", "bad: permission denied")
     watched.gang.request_stop(force=False)
     await watched.outcome()
     assert watched.words("bad") == []
@@ -304,7 +309,7 @@ async def test_a_board_that_waits_for_a_silent_node_holds_no_stop_back(
     await until(lambda: looks, "a look at the rendezvous", LIMIT_S)
     watched.gang.request_stop(force=False)
     await watched.wait_for("one", "stop")
-    assert (await watched.outcome()).exit_code == ExitCode.CANCELLED
+    assert exit_code_of(await watched.outcome()) == ExitCode.CANCELLED
     assert looks == [True]
 
 
@@ -324,4 +329,26 @@ async def test_who_is_too_late_for_the_rendezvous_ends_the_attempt_as_soon_as_th
         node.status = NodeStatus(node.key, 0, NodeState.RUNNING)
     watched.gang.nodes[0].on_change()
     outcome = await watched.outcome()
-    assert (outcome.exit_code, outcome.message) == (ExitCode.JOB_FAILED, "two did not join within 9 s")
+    assert (exit_code_of(outcome), outcome.message) == (ExitCode.JOB_FAILED, "two did not join within 9 s")
+
+
+async def test_what_ends_an_attempt_while_ranks_still_come_is_not_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look at who has come finds nobody late."""
+    looks: list[None] = []
+
+    async def nobody_is_late(_board: RendezvousBoard) -> None:
+        looks.append(None)
+
+    monkeypatch.setattr(RendezvousBoard, "look", nobody_is_late)
+    job = Watched(monkeypatch, a=hear, b=hear)
+    late = job.gang.nodes[1]
+    late.status = NodeStatus(late.key, 1, NodeState.RUNNING)
+
+    def looked() -> bool:
+        late.on_change()
+        return bool(looks)
+
+    await until(looked, "a look at who has come")
+    job.gang.watch.end_for("alert", "the queue is full")
+    outcome = await asyncio.wait_for(job.task, LIMIT_S)
+    assert (outcome.cause, outcome.message) == ("alert", "the queue is full")

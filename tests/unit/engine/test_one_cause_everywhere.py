@@ -23,15 +23,18 @@ from dttui.diagnosis.evidence import read_evidence
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.conclusion import Conclusion, Watched
 from dttui.engine.failures import FoundFailure
+from dttui.engine.given_up import EndedFor
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.watch import GangWatch
-from dttui.errors import ExitCode
+from dttui.errors import AgentGoneError
 from dttui.i18n import msg, set_language
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
+from dttui.jobs.exit_codes import end_data
 from dttui.jobs.following import JobFollower
 from dttui.jobs.outcome import AttemptOutcome, failed
 from dttui.planning.models import Plan
+from dttui.spec.failure_causes import ALERT, LAUNCH, UNHEALTHY
 from dttui.tui.why import why
 from tests.integration.headless import dttui_here, result_of
 from tests.unit.jobs.test_follow import plan_for
@@ -90,9 +93,9 @@ class Recorded:
         node = self.nodes[rank]
         node.is_lost, node.silent_since = True, 90.0
         reason = msg("could not be reached; what runs there is unknown")
-        if node.agent_gone:
-            reason = msg("{why}; what runs there is unknown", why=node.agent_gone)
-        self.attempt.note(node.name, NodeStanding.LOST, reason, agent_gone=bool(node.agent_gone))
+        if node.agent_gone is not None:
+            reason = msg("{why}; what runs there is unknown", why=node.agent_gone.message)
+        self.attempt.note(node.name, NodeStanding.LOST, reason, agent_gone=node.agent_gone is not None)
 
     def samples(self, rank: int, *samples: HostSample) -> None:
         path = self.directory.samples(self.nodes[rank].name)
@@ -112,7 +115,7 @@ class Recorded:
         self.attempt.add(EventKind.RANK_FAILED, failure.message, **fields)
 
     def tell_end(self, outcome: AttemptOutcome) -> None:
-        data = {"state": outcome.state.value, "exit_code": outcome.exit_code}
+        data = end_data(outcome)
         first = {"first_failure": outcome.first_failure.model_dump()} if outcome.first_failure is not None else {}
         self.log.add(EventKind.JOB_STATE, outcome.message, data={**data, **first})
         self.log.add(EventKind.OUTCOME, outcome.message, data=data)
@@ -148,7 +151,7 @@ def never_started(job: Recorded) -> None:
     missing = {"b": {"has_come": False, "said": ""}}
     job.attempt.progress(msg("waiting for {hosts}", hosts="b"), missing=missing, waited_s=60.0, port=29500)
     late = msg("{hosts} did not join within {seconds} s", hosts="b", seconds=60)
-    job.watched = replace(job.watched, late=late, late_cause="rendezvous-timeout")
+    job.watched = replace(job.watched, ended_for=EndedFor("rendezvous-timeout", late))
     job.stopped(0)
     job.stopped(1)
 
@@ -157,6 +160,24 @@ def never_started_and_others_waited(job: Recorded) -> None:
     """The rank that waited has an error of its own to show for it when it is stopped."""
     never_started(job)
     job.ends(0, 100.0, reason="stopped", error="torch.distributed.DistStoreError: Timed out after 61 seconds waiting")
+
+
+def an_unhealthy_host_ended_it(job: Recorded) -> None:
+    what = msg("{command} exited with {code}", command="check", code=3)
+    why = msg("{host} is unhealthy: {what}", host="b", what=what)
+    job.attempt.tell_health("b", why, {"severity": "error", "what": what, "hint": "", "restarts": True})
+    job.attempt.enter(JobState.STOPPING, why, cause=UNHEALTHY)
+    job.watched = replace(job.watched, ended_for=EndedFor(UNHEALTHY, why, node="b"))
+    job.stopped(0)
+    job.ends(1, 101.0, error=PEER)
+
+
+def an_alert_ended_it(job: Recorded) -> None:
+    why = msg("{alert}: {value}, {where}", alert="loss > 10", value="12", where="rank 0 on b")
+    job.attempt.enter(JobState.STOPPING, why, cause=ALERT)
+    job.watched = replace(job.watched, ended_for=EndedFor(ALERT, why))
+    job.stopped(0)
+    job.ends(1, 101.0, error=PEER)
 
 
 def launcher_gave_up(job: Recorded) -> None:
@@ -168,7 +189,7 @@ def launcher_gave_up(job: Recorded) -> None:
 
 
 def agent_gone(job: Recorded) -> None:
-    job.nodes[1].agent_gone = "the agent's directory is gone"
+    job.nodes[1].agent_gone = AgentGoneError("b", "the agent's directory is gone")
     job.stopped(0)
     job.given_up(1)
 
@@ -181,7 +202,7 @@ def elastic_survived_one(job: Recorded) -> None:
 
 def launch_failed(job: Recorded) -> None:
     job.attempt.note("b", NodeStanding.FAILED, "b: there is no program torchrun")
-    job.tell_end(failed("b: there is no program torchrun", code=ExitCode.LAUNCH))
+    job.tell_end(failed("b: there is no program torchrun", cause=LAUNCH))
 
 
 def stopped_on_request(job: Recorded) -> None:
@@ -266,6 +287,8 @@ ROWS = {
     "never started, waited for": Row(
         never_started_and_others_waited, None, "b did not join within 60 s", "rendezvous-timeout", runs=False
     ),
+    "an unhealthy host": Row(an_unhealthy_host_ended_it, None, "b is unhealthy: check", "unhealthy", never=("rank 1",)),
+    "an alert": Row(an_alert_ended_it, None, "loss > 10", "alert", never=("rank 1",)),
     "launcher gave up": Row(
         launcher_gave_up, None, "a joined the rendezvous at", "rendezvous-timeout", ("rank 0",), runs=False
     ),

@@ -53,3 +53,10 @@ def test_where_each_host_went_on_from_its_own_all_of_them_are_passed_over() -> N
     parts = ONLY.model_copy(update={"elsewhere": {"gpu2": "/d/step-1000"}})
     history = [attempt(0, "killed", 1), attempt(1, "killed"), attempt(2, "killed")]
     assert resumed_in_vain({1: parts, 2: parts}, history) == ["/c/step-1000", "/d/step-1000"]
+
+
+def test_a_checkpoint_that_the_script_could_not_read_is_passed_over_at_once() -> None:
+    unread = attempt(1, "checkpoint-corrupt").model_copy(update={"resumed_from": ONLY.checkpoint})
+    assert resumed_in_vain({0: None, 1: ONLY}, [attempt(0, "killed"), unread]) == ["/c/step-1000"]
+    later = unread.model_copy(update={"first_step": 1001})
+    assert resumed_in_vain({0: None, 1: ONLY}, [attempt(0, "killed", 1), later]) == []

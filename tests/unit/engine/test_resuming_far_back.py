@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dtagent.checks.checkpoints import Checkpoints
 from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.events import Event, EventKind, JobState
 from dtagent.protocol.replication import CopiesRequest, HeldCopy
+from dtagent.protocol.rpc import to_wire
 from dtagent.replication import kept
 from dtagent.replication.manifest import manifest_of
 from dtagent.replication.service import Replication
@@ -24,11 +29,17 @@ from dttui.inventory.models import Environment
 from dttui.jobs.event_log import EventLog
 from dttui.planning.models import Bindings, BoundPlan, Plan
 from dttui.planning.resumption import CHECKPOINT_DIR, Resume, Resumption, directory_of, store_of
-from dttui.transport.questions import Nobody
+from dttui.transport.base import Nobody
 from tests.fake_transport import FakeTransport
 from tests.unit.jobs.test_follow import plan_for
 
-FAR = [1, 9, 17, 40]
+FAR = [1, 9, 17]
+"""Attempts are asked about eight at a time."""
+
+
+@functools.cache
+def _planned() -> Plan:
+    return plan_for("a", "b")
 
 
 class Host:
@@ -57,7 +68,7 @@ class Job:
         self.nodes = [self._node(name) for name in ("a", "b")]
 
     def _plan(self, attempt: int) -> Plan:
-        plan = plan_for("a", "b")
+        plan = _planned()
         told = {CHECKPOINT_DIR: directory_of(str(self.place), attempt)}
         nodes = tuple(
             node.model_copy(
@@ -127,12 +138,41 @@ async def test_a_checkpoint_of_the_first_attempt_is_found_in_any_later_one(
 
 async def test_the_newest_is_taken_wherever_it_is_kept(tmp_path: Path) -> None:
     """What the twentieth attempt was given of the third's lies in its own store; the first's own copy is older."""
-    job = Job(tmp_path / "kept", 40, kept_in(tmp_path / "kept"))
+    job = Job(tmp_path / "kept", 20, kept_in(tmp_path / "kept"))
     keep_copy(job, 0, 0, 20)
     newest = keep_copy(job, 2, 19, 30)
     found = await job.found()
     assert found is not None
     assert (found.checkpoint, found.step, found.attempt) == (str(newest), 30, 2)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+async def test_what_a_job_before_left_where_a_later_attempt_wrote_is_passed_over(shared: bool, tmp_path: Path) -> None:
+    job = Job(tmp_path / "kept", 2, Resumption(shared=shared))
+    began = time.time()
+    data = {"state": JobState.LAUNCHING.value}
+    events = [Event(number, began, EventKind.JOB_STATE, "", attempt=number, data=data) for number in range(2)]
+    write_atomic(job.directory.events, "".join(json.dumps(to_wire(event)) + "\n" for event in events))
+    left, own = (write_checkpoint(Path(directory_of(str(job.place), 1)), step) for step in (5000, 20))
+    for file in left.iterdir():
+        os.utime(file, (began - 86400, began - 86400))
+    found = await job.found()
+    assert found is not None
+    assert (found.checkpoint, found.step) == (str(own), 20)
+    told = {event.message for event in job.directory.read_events(EventKind.FINDING)}
+    assert told == {f"{left} of a is passed over: it was there before the attempt began"}
+
+
+async def test_what_lay_there_before_the_first_attempt_is_gone_on_from(tmp_path: Path) -> None:
+    job = Job(tmp_path / "kept", 1, Resumption(shared=True))
+    event = Event(0, time.time(), EventKind.JOB_STATE, "", attempt=0, data={"state": JobState.LAUNCHING.value})
+    write_atomic(job.directory.events, json.dumps(to_wire(event)) + "\n")
+    path = write_checkpoint(job.place, 20)
+    for file in path.iterdir():
+        os.utime(file, (1e9, 1e9))
+    found = await job.found()
+    assert found is not None
+    assert found.checkpoint == str(path)
 
 
 @pytest.mark.parametrize("attempt", FAR)

@@ -22,7 +22,7 @@ from dttui.inventory.models import Environment
 from dttui.jobs.disturbances import APART
 from dttui.jobs.event_log import EventLog
 from dttui.jobs.view import JobView
-from dttui.transport.questions import Nobody
+from dttui.transport.base import Nobody
 from tests.fake_transport import FakeTransport
 from tests.unit.jobs.test_follow import plan_for
 from tests.waiting import until

@@ -26,7 +26,7 @@ from dttui.jobs.event_log import EventLog
 from dttui.jobs.outcome import AttemptOutcome
 from dttui.planning.models import Bindings, BoundPlan
 from dttui.rpc.flow_control import FlowControl
-from dttui.transport.questions import Nobody
+from dttui.transport.base import Nobody
 from tests.fake_transport import FakeTransport
 from tests.unit.jobs.test_follow import plan_for
 from tests.waiting import until
@@ -55,7 +55,7 @@ class Host:
             self._changed.notify_all()
 
     async def call(
-        self, method: str, request: Any, _reply: object, _deadline_s: float = 0.0, brings: bytes = b""
+        self, method: str, request: Any, _reply: object, _deadline_s: float = 0.0, brings: bytes = b"", **_more: object
     ) -> Any:
         if method == "follow":
             return await self._follow(request)

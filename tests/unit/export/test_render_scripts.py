@@ -26,7 +26,7 @@ from dttui.inventory.models import GpuResources, Resources
 from dttui.planning.models import Bindings, NodeBinding, Plan
 from dttui.planning.planner import bind
 from dttui.planning.submission import Submission
-from dttui.spec.models import Checkpoint, DatasetRef, Recovery, Run
+from dttui.spec.models import Checkpoint, DatasetRef, Monitoring, Recovery, Run
 from tests.job_strategies import TEXTS
 from tests.unit.seed_cluster import SEED, environment, make_job
 from tests.waiting import wait_until
@@ -436,3 +436,12 @@ def test_a_rendered_directory_inside_the_working_directory_is_no_part_of_it(tmp_
 
 def test_holes_that_a_job_uses_itself_mean_the_same_to_dttui_and_to_a_script() -> None:
     assert fill("${NODE1_ADDRESS} ${NODE9_ADDRESS}", {"NODE1_ADDRESS": "h"}) == "h ${NODE9_ADDRESS}"
+
+
+def test_what_is_left_to_agents_is_named(tmp_path: Path) -> None:
+    monitoring = Monitoring.model_validate({"health": {"command": ["check"]}})
+    made = submission(tmp_path, "b", inventory=SIMULATED, framework="command", run=Run(command=("true",)))
+    assert "health-not-carried" not in {item.code for item in plan_to_export(made).findings}
+    asked = replace(made, job=made.job.model_copy(update={"monitoring": monitoring}))
+    (found,) = (item for item in plan_to_export(asked).findings if item.code == "health-not-carried")
+    assert found.message == "monitoring.health is not carried over: it is the agents of dttui that run the command"

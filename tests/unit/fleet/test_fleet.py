@@ -12,7 +12,7 @@ from dttui.fleet import live
 from dttui.fleet.live import Fleet, retry_delay_s
 from dttui.fleet.states import EnvironmentState
 from dttui.inventory.models import Inventory, Reach
-from dttui.transport.questions import Nobody
+from dttui.transport.base import Nobody
 from dttui.transport.routes import TRANSPORTS
 from tests.fake_transport import FakeHost, FakeProcess, FakeTransport
 from tests.unit.rpc.test_agent_client import agent

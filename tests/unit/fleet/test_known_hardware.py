@@ -10,6 +10,7 @@ import pytest
 from dttui import locations
 from dttui.errors import UsageError
 from dttui.fleet.known_hardware import gpu_types, known_hardware, measured_links, record_links
+from dttui.inventory.models import Environment
 from dttui.planning.cost.hardware import gpu_table
 from dttui.planning.cost.links import MeasuredLink
 from dttui.spec.problems import DocumentError
@@ -98,6 +99,14 @@ def test_links_with_a_key_that_another_version_wrote_are_read_without_it() -> No
     assert measured_links() == (link(1e9, 1.0),)
 
 
+def test_links_of_a_kind_that_nobody_knows_yet_are_passed_over() -> None:
+    record_links([link(1e9, 1.0)])
+    body = json.loads(locations.links_file().read_text())
+    (one,) = body["links"]
+    locations.links_file().write_text(json.dumps({**body, "links": [{**one, "kind": "rails"}, one]}))
+    assert measured_links() == (link(1e9, 1.0),)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -105,6 +114,7 @@ def test_links_with_a_key_that_another_version_wrote_are_read_without_it() -> No
         "[]",
         '{"version": 1, "links": [{"between": ["a"]}]}',
         json.dumps({"version": 1, "links": [{**link(1e9, 1.0).model_dump(mode="json"), "bandwidth": -1}]}),
+        '{"version": 2, "links": []}',
         '{"links": ' + "[" * 100_000,
         " " * (5 << 20),
     ],
@@ -117,3 +127,43 @@ def test_a_damaged_file_of_links_is_refused_by_its_name_with_a_remedy(text: str)
         measured_links()
     assert str(file) in caught.value.message
     assert "measure again" in caught.value.hint
+
+
+def between(address: str, bandwidth: float | None, at: float) -> MeasuredLink:
+    """A link of the hosts a and b, of which the second has this address."""
+    ends = ("10.0.0.1", address)
+    return MeasuredLink(
+        kind="hosts", between=("a", "b"), addresses=ends, bandwidth=bandwidth, round_trip_s=1e-3, measured_at=at
+    )
+
+
+def test_hosts_of_the_same_names_in_two_clusters_keep_a_link_each() -> None:
+    """Before, the plans of either counted on what was measured last, wherever that was."""
+    record_links([between("10.0.0.2", 1e9, 1.0)])
+    record_links([between("10.9.9.2", 2e6, 2.0)])
+    record_links([between("10.0.0.2", None, 3.0)])
+    for address, bandwidth in (("10.0.0.2", 1e9), ("10.9.9.2", 2e6)):
+        hosts = [Environment(name="a", host="10.0.0.1"), Environment(name="b", host="b", address=address)]
+        (found,) = known_hardware(hosts).links.values()
+        assert found.bandwidth == bandwidth
+    zone = MeasuredLink(between=("x", "y"), addresses=("10.0.0.1", "10.0.0.2"), round_trip_s=1.0, measured_at=1.0)
+    record_links([zone])
+    assert ("zones", frozenset("xy")) not in known_hardware([Environment(name="d", host="10.7.7.7")]).links
+    assert ("zones", frozenset("xy")) in known_hardware(hosts).links
+
+
+def test_of_hosts_whose_addresses_change_ever_again_the_newest_four_links_stay() -> None:
+    for number in range(7):
+        record_links([between(f"10.0.0.{number}", 1e9, float(number))])
+    assert [found.measured_at for found in measured_links()] == [6.0, 5.0, 4.0, 3.0]
+
+
+def test_more_links_than_there_is_room_for_lose_the_oldest_and_the_file_stays_readable() -> None:
+    """Before, a file of more than 4 MiB was written all the same, and then refused by every plan."""
+    usual = between("10.0.0.2", 1e9, 0.0)
+    many = [usual.model_copy(update={"between": (f"host-{at:06}", "b"), "measured_at": at}) for at in range(30_000)]
+    record_links(many)
+    assert locations.links_file().stat().st_size <= 2 << 20
+    kept = measured_links()
+    assert len(kept) > 10_000
+    assert [found.measured_at for found in kept] == [float(29_999 - number) for number in range(len(kept))]

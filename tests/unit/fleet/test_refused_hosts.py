@@ -6,9 +6,10 @@ import pytest
 
 from dttui.cli.agents import _outcome
 from dttui.diagnosis.unstarted import why_unstarted
-from dttui.errors import AgentGoneError, AuthenticationError, ExitCode, HostError, HostKeyError, HostUnreachableError
+from dttui.errors import AgentGoneError, AuthenticationError, HostError, HostKeyError, HostUnreachableError
 from dttui.fleet.live import _state_of
 from dttui.i18n import speaking
+from dttui.spec.failure_causes import HOST_UNREACHABLE
 from tests.fake_transport import FakeHost
 from tests.unit.diagnosis.test_diagnosis import evidence
 from tests.unit.preflight.test_preflight import Checking
@@ -42,7 +43,7 @@ async def test_a_host_whose_agent_is_gone_is_not_called_out_of_reach_by_a_launch
 def test_the_cause_of_a_launch_onto_a_host_that_refused_is_not_that_it_was_out_of_reach(
     language: str, word: str
 ) -> None:
-    found = evidence(exit_code=int(ExitCode.UNREACHABLE), refused=("b",), findings=(("b: its key", "look at it"),))
+    found = evidence(outcome_cause=HOST_UNREACHABLE, refused=("b",), findings=(("b: its key", "look at it"),))
     with speaking(language):
         cause = why_unstarted(found)
     assert cause.code == "host-refused"
@@ -54,7 +55,7 @@ def test_the_cause_of_a_launch_onto_a_host_that_refused_is_not_that_it_was_out_o
 def test_the_cause_of_a_launch_onto_a_host_without_an_agent_is_that_and_the_way_out_is_to_install_it(
     language: str, word: str
 ) -> None:
-    found = evidence(exit_code=int(ExitCode.UNREACHABLE), agentless=("b", "c"), findings=(("b: gone", "look at it"),))
+    found = evidence(outcome_cause=HOST_UNREACHABLE, agentless=("b", "c"), findings=(("b: gone", "look at it"),))
     with speaking(language):
         cause = why_unstarted(found)
     assert cause.code == "no-agent"

@@ -10,8 +10,7 @@ import pytest
 from dttui.errors import HostKeyError, UsageError
 from dttui.fleet.trust import trust_host
 from dttui.inventory.models import Environment
-from dttui.transport.base import Prompt, Prompter
-from dttui.transport.questions import Nobody
+from dttui.transport.base import Nobody, Prompt, Prompter
 from dttui.transport.routes import Transports
 
 SHOWN = "SHA256:" + "a" * 43

@@ -241,6 +241,7 @@ def test_everything_meant_for_the_script_is_in_its_configuration(framework: str)
         "node_count": 2,
         "batch_size": 252,
         "num_workers": 4,
+        "shares": None,
         "data_sharding": {"method": "random", "seed": 42},
         "dataset": {"id": "imagenet", "version": "v2", "path": "/data/v2"},
         "strategy": {
@@ -260,7 +261,15 @@ def test_everything_meant_for_the_script_is_in_its_configuration(framework: str)
         "settings": {},
         "framework_options": get_framework(framework).options().model_dump(mode="json"),
         "training": {"batch_size": 252, "num_workers": 4},
-        "distributed": {"backend": "nccl", "world_size": 6, "node_count": 2, "timeout_s": None},
+        "distributed": {
+            "backend": "nccl",
+            "world_size": 6,
+            "node_count": 2,
+            "timeout_s": None,
+            "bucket_bytes": None,
+            "compression": None,
+            "overlap": None,
+        },
         "resources": {"gpu_count": 6},
     }
 

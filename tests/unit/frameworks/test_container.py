@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from dtagent.protocol.facts import RdmaPort
 from dtagent.protocol.probes import ImageReply
+from dtagent.protocol.rdma import RdmaPort
 
 from dttui.frameworks.parts.container import without_container
 from dttui.launch.command_line import needs_on_host

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dtagent.protocol.facts import HostFacts, PythonFacts, RdmaPort
+from dtagent.protocol.facts import HostFacts, PythonFacts
+from dtagent.protocol.rdma import RdmaPort
 
 from dttui.cli.plan_text import plan_text
 from dttui.frameworks.parts.nccl import reason
@@ -195,7 +196,7 @@ def test_a_preflight_finds_an_nccl_that_takes_no_algorithm_of_a_collective(
     [
         ("NCCL_SOCKET_IFNAME", "=${INTERFACE}", (), "the interface that leads to the master"),
         ("GLOO_SOCKET_IFNAME", "ib0", (), "network.interface"),
-        ("NCCL_BUFFSIZE", "1048576", (), "communication.allreduce.buffer_size"),
+        ("NCCL_BUFFSIZE", "1", (), "communication.allreduce.buffer_size, or what a long link holds at once"),
         ("NCCL_BUFFSIZE", "1048576", ("NCCL_BUFFSIZE",), "run.env"),
         ("DTTUI_NODE_RANK", "0", (), ""),
     ],

@@ -221,3 +221,17 @@ def test_a_name_counts_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> Non
     assert jobs.find("训练") != made
     with pytest.raises(NoSuchJobError):
         jobs.find("数据")
+
+
+def test_who_asks_how_a_job_stands_keeps_no_event_of_each_report_of_a_long_training(directory: JobDirectory) -> None:
+    log = EventLog(directory.events)
+    log.add(EventKind.OUTCOME, "", data={"state": "SUCCEEDED", "exit_code": 0})
+    lines = [json.dumps({"rank": 0, "step": step, "loss": 2.0, "time": 50.0}) + "\n" for step in range(100)]
+    directory.metrics.write_text("".join(lines))
+    follower = JobFollower(directory, reads_samples=False)
+    assert [event.kind for event in follower.catch_up()] == [EventKind.OUTCOME]
+    newest = follower.view.newest_metric
+    assert newest is not None
+    assert newest.step == 99
+    again = JobFollower(directory, reads_samples=False).catch_up(with_reports=True)
+    assert [event.kind for event in again] == [EventKind.OUTCOME, *[EventKind.METRIC] * 100]

@@ -17,7 +17,7 @@ from dttui.cli import main
 from dttui.errors import UsageError
 from dttui.jobs import JobDirectory, event_log, removal
 from dttui.jobs.event_log import EventLog
-from dttui.launch.control import ensure_controller
+from dttui.launch.starting import ensure_controller
 
 DAY_S = 86_400.0
 
@@ -142,7 +142,7 @@ def test_what_a_removal_that_was_killed_has_left_is_no_job_and_goes_with_the_nex
 def test_nothing_looks_after_a_job_that_is_gone(several: list[JobDirectory]) -> None:
     (chosen,) = removal.choose([several[0].job_id])
     removal.remove(chosen)
-    assert not ensure_controller(several[0], looks_again=True)
+    assert not ensure_controller(several[0], cleans_up=True)
     assert not several[0].path.exists()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from dtagent.protocol.events import Event, EventKind, JobState, Metric, NodeStanding
 from dtagent.protocol.telemetry import GpuSample, HostSample
 
@@ -12,8 +13,11 @@ from dttui.jobs.curves import HISTORY
 from dttui.jobs.lost_nodes import lost_in
 from dttui.jobs.view import JobView
 from dttui.planning.planner import plan
+from dttui.redaction import MARK
+from dttui.spec.models import Run
+from dttui.variables import bringing
 from tests.tui.fake_fleet import job, make_inventory
-from tests.unit.seed_cluster import environment, make_job
+from tests.unit.seed_cluster import SEED, environment, make_job
 
 NODES = ("pytorch-dev-env", "llm-training-env", "nlp-research-lab")
 
@@ -167,3 +171,12 @@ def test_what_is_told_later_of_an_earlier_attempt_changes_nothing_of_the_one_tha
     assert (view.attempt, view.state, view.nodes[first].state) == (1, JobState.RUNNING, NodeStanding.RUNNING)
     assert [event.data["code"] for event in view.findings] == ["unfenced"]
     assert lost_in(view.events) == {}
+
+
+def test_whose_secrets_are_left_out_is_settled_when_a_view_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "token-of-the-process")
+    with bringing({"TOKEN": "token-of-the-caller"}):
+        view = JobView("x")
+    view.set_plan(plan(make_job("llm-training-env", run=Run(script="/t.py", secrets=("TOKEN",))), SEED))
+    assert view.redaction().text("token-of-the-caller") == MARK
+    assert view.redaction().text("token-of-the-process") == "token-of-the-process"

@@ -15,7 +15,8 @@ from dttui.engine.recovered import RecoveredState, read_history
 from dttui.files import write_atomic
 from dttui.i18n import set_language
 from dttui.inventory.reader import parse_inventory
-from dttui.jobs import JobDirectory, JobFollower
+from dttui.jobs import JobDirectory
+from dttui.jobs.following import JobFollower
 from dttui.planning.models import BoundPlan, Plan
 from dttui.spec import DocumentError
 from tests.tui.catalogue import compile_catalogues

@@ -13,10 +13,10 @@ import pytest
 
 from dttui.frameworks.registry import frameworks
 from dttui.inventory.models import GpuResources, Inventory, Resources
-from dttui.launch.script_imports import MOST_FILES, check_imports, imports_of
+from dttui.launch.script_imports import MOST_FILES, check_imports, check_sharing, imports_of
 from dttui.launch.submit import make_local_plan
 from dttui.planning.submission import Submission
-from dttui.spec.models import Model, Recovery, Run
+from dttui.spec.models import DataParallel, Model, Recovery, Run, Strategy
 from tests.unit.preflight.test_preflight import INVENTORY, NAMES
 from tests.unit.seed_cluster import environment, make_job
 
@@ -206,3 +206,18 @@ def test_a_script_that_writes_checkpoints_and_never_reads_one_is_told_where_a_jo
     told = [item.message for item in found if item.code == "script-never-resumes"]
     message = "train.py reads DTTUI_CHECKPOINT_DIR and never DTTUI_RESUME_FROM: another attempt begins training anew"
     assert told == ([message] if is_told else [])
+
+
+def test_a_script_that_never_asks_for_its_share_is_told_where_samples_go_by_speed(tmp_path: Path) -> None:
+    strategy = Strategy(data_parallel=DataParallel(batch_size=8, shares={NAMES[0]: 0.5}))
+    job = make_job(*NAMES, strategy=strategy)
+    (tmp_path / "train.py").write_text(PLAIN + "from settings import size\n")
+    (tmp_path / "settings.py").write_text("size = config['batch_size']\n")
+    run = Run(script="train.py", workdir="work")
+    (finding,) = check_sharing(job, run, tmp_path)
+    assert (finding.code, finding.path[-1]) == ("script-never-shares", "shares")
+    assert finding.message.startswith('train.py never asks for "shares"')
+    assert check_sharing(make_job(*NAMES), run, tmp_path) == []
+    (tmp_path / "settings.py").write_text("size = config['shares'][rank]\n")
+    assert check_sharing(job, run, tmp_path) == []
+    assert check_sharing(job, Run(script="train.py", workdir="work"), EXAMPLES / "gpt") == []

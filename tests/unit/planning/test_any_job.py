@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
-from dttui.planning import plan
+from dttui.planning.planner import plan
 from dttui.spec.models import Job
 from tests.job_strategies import jobs
 

@@ -19,9 +19,9 @@ from dttui.planning.cost.estimate import amdahl, estimate
 from dttui.planning.cost.failure_cost import checkpoint_interval_s, failure_cost
 from dttui.planning.cost.hardware import gpu_table
 from dttui.planning.cost.layout import Layout, faults
+from dttui.planning.cost.layout_search import MAX_MICRO_BATCH, Wish, search
 from dttui.planning.cost.memory import memory_per_gpu
 from dttui.planning.cost.recommend import framework_for, frameworks_of, recommend
-from dttui.planning.cost.search import MAX_MICRO_BATCH, Wish, search
 from dttui.planning.cost.shape import ModelShape, usual_shape
 from dttui.planning.cost.step_time import step_time
 from tests.unit.planning.published_runs import ITERATIONS, THROUGHPUTS, Throughput, gpt, selene

@@ -93,10 +93,14 @@ def test_the_least_of_the_seconds_that_a_library_can_reach_is_advised() -> None:
 
 
 def test_a_butterfly_moves_what_a_ring_moves_in_the_rounds_of_a_tree() -> None:
-    assert all_reduce_s(1e6, 14, LINK, "butterfly") == pytest.approx(8 * 5e-6 + 2 * 13 / 14 * 1e6 / 25e9)
-    choice = choose_all_reduce(nodes=4, ranks=14, size=1e6, link=LINK)
+    assert all_reduce_s(1e6, 16, LINK, "butterfly") == pytest.approx(8 * 5e-6 + 2 * 15 / 16 * 1e6 / 25e9)
+    choice = choose_all_reduce(nodes=4, ranks=16, size=1e6, link=LINK)
     assert choice.seconds["butterfly"] < min(choice.seconds["ring"], choice.seconds["tree"])
-    assert choice.bus_bandwidth == pytest.approx(1e6 / choice.seconds["tree"] * bus_bandwidth_factor("all_reduce", 14))
+    assert choice.bus_bandwidth == pytest.approx(1e6 / choice.seconds["tree"] * bus_bandwidth_factor("all_reduce", 16))
+
+
+def test_a_butterfly_of_no_power_of_two_moves_all_twice_more() -> None:
+    assert all_reduce_s(1e6, 14, LINK, "butterfly") == pytest.approx(8 * 5e-6 + (2 * 7 / 8 + 2) * 1e6 / 25e9)
 
 
 def test_a_broadcast_goes_by_a_tree_where_that_takes_fewer_rounds() -> None:

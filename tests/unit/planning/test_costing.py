@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from dttui.cli.estimate_text import estimate_lines
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
 from dttui.planning.cost.links import MeasuredLink, newest
 from dttui.planning.models import Plan
@@ -158,6 +159,30 @@ def test_a_link_between_two_hosts_of_one_zone_counts_once_it_is_measured() -> No
     assert made.inputs["inter_bandwidth"].source == "measured"
 
 
+def test_what_was_measured_inside_hosts_takes_the_place_of_the_data_sheet_where_each_has_it() -> None:
+    """What collectives reached there is counted as it is: nothing is taken off for what they would reach."""
+    inventory = Inventory(environments=(host("a", 8, zone="z"), host("b", 8, zone="z")))
+    of_hosts = [
+        MeasuredLink(kind="inside", between=(name, name), bandwidth=speed, round_trip_s=8e-5, measured_at=7.0)
+        for name, speed in (("a", 4e9), ("b", 5e9))
+    ]
+    tensor = Strategy(data_parallel=DataParallel(batch_size=112), tensor_parallel_size=8)
+    usual, one, both = (
+        planned("a", "b", inventory=inventory, links=newest(links), strategy=tensor).estimate
+        for links in ([], of_hosts[:1], of_hosts)
+    )
+    assert usual is not None
+    assert one is not None
+    assert both is not None
+    assert one.step_time_s == usual.step_time_s
+    assert both.step_time_s.value > 2 * usual.step_time_s.value
+    inputs = both.inputs
+    assert inputs["intra_bandwidth"].value == 4e9
+    assert inputs["intra_latency_s"].source == "default"  # What was measured is of beginning a collective as well.
+    assert inputs["efficiency.intra_node"].value == 1.0
+    assert {inputs[name].measured_at for name in ("intra_bandwidth", "efficiency.intra_node")} == {7.0}
+
+
 def test_all_reduce_and_broadcast_are_advised_with_the_seconds_of_each_algorithm() -> None:
     inventory = Inventory(environments=(host("a", 8), host("b", 8)))
     said = Communication(allreduce=AllReduce(algorithm="tree"))
@@ -211,13 +236,42 @@ def test_a_declared_network_is_used_and_named_as_declared() -> None:
     assert made.inputs["inter_bandwidth"].value == pytest.approx(10e9 / 8 / 8)
 
 
+def test_each_number_of_a_link_says_whether_it_was_measured_and_when() -> None:
+    inventory = Inventory(environments=(host("a", 8, zone="x"), host("b", 8, zone="y")))
+    whole = MeasuredLink(between=("x", "y"), bandwidth=8e9, round_trip_s=1e-4, measured_at=7.0)
+    bare = MeasuredLink(between=("x", "y"), round_trip_s=1e-4, measured_at=9.0)
+    slower = ResourceDefaults(network=NetworkRequest.model_validate({"bandwidth": "10Gbps", "latency": "50us"}))
+
+    def told(*links: MeasuredLink, **fields: Any) -> list[tuple[str, float | None]]:
+        made = planned("a", "b", inventory=inventory, links=newest(links), **fields).estimate
+        assert made is not None
+        found = (made.inputs[name] for name in ("inter_bandwidth", "inter_latency_s"))
+        return [(item.source, item.measured_at) for item in found]
+
+    assert told(whole) == [("measured", 7.0)] * 2
+    assert told() == [("default", None)] * 2
+    assert told(bare) == [("default", None), ("measured", 9.0)]
+    assert told(whole, resources=slower) == [("declared", None), ("measured", 7.0)]  # The job's own is the slower.
+
+
+def test_the_hosts_own_numbers_are_as_old_as_the_oldest_answer() -> None:
+    known = [host_facts(8, time=time) for time in (30.0, 20.0)]
+    inventory = Inventory(environments=(host("a", 8), host("b", 8)))
+    made = planned("a", "b", inventory=inventory, facts=dict(zip("ab", known, strict=True))).estimate
+    assert made is not None
+    assert (made.inputs["gpus"].source, made.inputs["gpus"].measured_at) == ("measured", 20.0)
+    lines = estimate_lines(made, 20.0 + 2 * 3600)
+    assert "measured 2 h ago: gpu.memory_bytes, gpus" in lines
+    assert any(line.startswith("taken by default: ") and "inter-node latency" in line for line in lines)
+
+
 def test_unequal_gpus_lose_the_time_the_faster_ones_wait() -> None:
     inventory = Inventory(environments=(host("a", 4), host("b", 4, "V100", 32)))
     finding = found(planned("a", "b", inventory=inventory))["axiom-balance"]
     assert finding.severity is Severity.WARNING
     # 4 × 312 and 4 × 125 TFLOP/s, of which all work at 125.
     assert "43%" in finding.message
-    assert finding.hint.endswith("leave out the slowest: b")
+    assert "leave out the slowest (b)" in finding.hint
 
 
 def test_degrees_are_those_of_the_job() -> None:

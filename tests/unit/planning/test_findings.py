@@ -260,7 +260,7 @@ def test_simulated_gpus_are_said_to_be_so() -> None:
     [
         ("NCCL", None, "nccl", None, None),
         (None, None, "nccl", None, None),
-        ("custom", None, "nccl", None, None),
+        ("custom", None, "nccl", "custom-protocol", Severity.INFO),
         ("NCCL", SIMULATED, "gloo", "gloo-instead-of-nccl", Severity.INFO),
         ("MPI", None, "nccl", "mpi", Severity.ERROR),
         ("gRPC", None, "gloo", "grpc", Severity.WARNING),

@@ -35,7 +35,7 @@ from dttui.planning.binding import bind
 from dttui.planning.models import Bindings, BoundPlan, NodeBinding, Plan, PlannedNode
 from dttui.planning.planner import plan
 from dttui.spec.models import Cluster, DataParallel, Job, Model, Node, Run, Strategy
-from dttui.transport.questions import Nobody
+from dttui.transport.base import Nobody
 from tests.fake_transport import FakeHost, FakeProcess, FakeTransport
 
 FRAMEWORKS = ("pytorch-ddp", "pytorch-fsdp", "deepspeed", "horovod", "megatron-lm", "tensorflow", "command")
@@ -82,17 +82,18 @@ def bindings_of(made: Plan) -> Bindings:
     return Bindings(job_id="large-1122-120000-abcd", attempt=0, master_port=29500, nodes=nodes)
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+# One of each way in which ranks are told of each other.
+@pytest.mark.parametrize("framework", ["pytorch-ddp", "horovod", "tensorflow", "command"])
 def test_a_plan_of_a_thousand_nodes_stays_below_three_megabytes_and_grows_as_they_do(framework: str) -> None:
     sizes = []
-    for count in (500, 1000):
+    for count in (250, 1000):
         made = plan(*job_of(count, framework, gpus=4))
         assert made.errors == ()
         bound = bind(made, bindings_of(made))
         sizes.append((len(made.model_dump_json(indent=2)), len(bound.model_dump_json(indent=2))))
     assert max(sizes[1]) < MOST_PLAN_BYTES
-    assert sizes[1][0] < 2.2 * sizes[0][0]
-    assert sizes[1][1] < 2.2 * sizes[0][1]
+    assert sizes[1][0] < 4.4 * sizes[0][0]
+    assert sizes[1][1] < 4.4 * sizes[0][1]
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

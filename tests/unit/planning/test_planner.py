@@ -81,6 +81,7 @@ def test_facts_win_over_the_inventory_but_not_over_simulated_gpus() -> None:
     inventory = Inventory(environments=(environment("a", 2), environment("b", resources=simulated)))
     made = plan(make_job("a", "b"), inventory, {"a": host_facts(1), "b": host_facts(8)})
     assert [(node.slots, node.cuda_slots, node.simulated) for node in made.nodes] == [(1, 1, False), (4, 0, True)]
+    assert [node.gpu_names for node in made.nodes] == [tuple(gpu.name for gpu in host_facts(1).gpus), ()]
     assert made.backend == "gloo"
 
 

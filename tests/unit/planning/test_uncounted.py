@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from dttui.cli.estimate_text import SHOWN, advice_lines, estimate_lines
-from dttui.compose.estimates import DraftCost
+from dttui.compose import DraftCost
 from dttui.frameworks import frameworks
 from dttui.frameworks.option_costs import COUNTED, Uncounted
 from dttui.planning.advising import advise_job, edit_of, framework_of
@@ -52,7 +52,9 @@ FURTHER = {"nvme": {"nvme_path": "/nvme"}}
 """What a value of an option wants said besides."""
 SAMPLES: dict[str, Any] = {
     "strategy.data_parallel_size": 14,
+    "strategy.data_parallel.shares": "by_speed",
     "model.name": "gpt",
+    "cluster.candidates": ["llm-training-env"],
     "cluster.topology.groups.name": {"name": "rack", "nodes": ["pytorch-dev-env"]},
     "cluster.topology.groups.nodes": {"name": "rack", "nodes": ["pytorch-dev-env"]},
     "recovery.retry_on": ["killed"],
@@ -60,6 +62,7 @@ SAMPLES: dict[str, Any] = {
 }
 """What a key of the job's sections is given where none of the usual values will do."""
 USUAL = (True, 14, "90s", "10GB", "1Gbps", "x", ["x"])
+RACKS = [{"name": "rack", "nodes": ["pytorch-dev-env"]}]
 PIPELINE = {"pipeline_parallel_size": 2, "data_parallel": {"batch_size": 56}}
 SIZES = {"parameters": 1.3e9, "layers": 24, "hidden_size": 2048}
 STAGES = {"pipeline_stages": 2, "micro_batch_size": 1}
@@ -121,6 +124,15 @@ MOVES: dict[str, tuple[dict[str, Any], dict[str, Any], str, int]] = {
         "ranks",
         -1,
     ),
+    **{
+        f"cluster.topology.between_groups.{name}": (
+            {},
+            {"cluster": {"nodes": NODES, "topology": {"groups": RACKS, "between_groups": {name: value}}}},
+            "time",
+            1,
+        )
+        for name, value in (("bandwidth", "1Gbps"), ("latency", "50ms"))
+    },
     "cluster.nodes.network.bandwidth": (
         {},
         {"cluster": {"nodes": [*NODES[:2], NODES[2] | {"network": {"bandwidth": "1Gbps"}}]}},
@@ -246,7 +258,7 @@ def test_an_option_changes_the_estimate_or_is_named_as_not_counted(framework: An
         assert named == []
         return
     (gap,) = named
-    assert f"not counted of the job: {gap}" in estimate_lines(made)
+    assert f"not counted of the job: {gap}" in estimate_lines(made, 0.0)
     assert gap in estimate_sections.memory(made).plain
     assert gap in made.model_dump_json()
     shown = {label: value.plain for label, value in cost_figures(DraftCost(made), is_fresh=True)}
@@ -257,7 +269,7 @@ def test_an_option_changes_the_estimate_or_is_named_as_not_counted(framework: An
     candidates = advice.advice.candidates
     for item in candidates:
         assert item.estimate.not_counted == not_counted(Job.model_validate(taken(told, item)))
-    lines = [line.strip() for line in advice_lines(advice.advice, 14, "A100", 14, batch_is_given=False)]
+    lines = [line.strip() for line in advice_lines(advice)]
     kept = [item for item in candidates[:SHOWN] if framework_of(framework.name, item) == framework.name]
     assert (f"not counted of the job: {gap}" in lines) is bool(kept)
 
@@ -281,7 +293,7 @@ def test_a_row_that_takes_another_framework_names_what_that_does_uncounted(preci
     fsdp = by_framework["pytorch-fsdp"]
     assert any(gap.startswith("framework_options.reduce_dtype: ") for gap in fsdp) is (precision == "bf16")
     assert not any("fusion_threshold" in gap for gap in fsdp)
-    lines = advice_lines(advice.advice, 14, "A100", 14, batch_is_given=False)
+    lines = advice_lines(advice)
     shown = {framework_of("horovod", item) for item in advice.advice.candidates[:SHOWN]}
     is_told = any("framework_options.reduce_dtype: " in line for line in lines)
     assert is_told is ("pytorch-fsdp" in shown and precision == "bf16")
@@ -345,7 +357,7 @@ def test_the_optimizer_that_is_counted_is_not_named() -> None:
 
 def test_attention_is_said_to_keep_its_matrix_wherever_a_figure_of_it_is_shown() -> None:
     made = estimated(job())
-    assert any("s²" in line for line in estimate_lines(made))
+    assert any("s²" in line for line in estimate_lines(made, 0.0))
     assert "s²" in estimate_sections.memory(made).plain
     assert (
         "s²" in dict((label, value.plain) for label, value in cost_figures(DraftCost(made), is_fresh=True))["assumed"]

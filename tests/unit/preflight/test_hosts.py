@@ -6,14 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from dtagent.protocol.facts import HostFacts, RdmaPort, UserLimits
+from dtagent.protocol.facts import HostFacts, UserLimits
 from dtagent.protocol.probes import PathsReply, PathState
+from dtagent.protocol.rdma import RdmaPort
 from dtagent.protocol.telemetry import GpuProcess, GpuSample, HostSample
 
 from dttui.cli.arguments import parse_arguments
 from dttui.cli.conflicts import refuse_conflicts
 from dttui.cli.preflight_text import board_lines, result_lines
 from dttui.errors import UsageError
+from dttui.i18n import msg
 from dttui.jobs.board import Board, Drift, Judgement, check_ignored
 from dttui.jobs.checks import Cell, Check, CheckStatus, cell_text, cells_from_data, cells_to_data
 from dttui.planning.models import PlannedNode
@@ -267,7 +269,8 @@ def test_the_result_shows_who_differs_and_sums_up() -> None:
 
 def test_the_sum_counts_the_lines_above_it() -> None:
     board = Board(("a", "b"))
-    board.say([warning("disk-low", name, f"{name}: little room") for name in ("a", "b")])
+    said = {name: msg("{host}: {reason}", host=name, reason="little room") for name in board.names}
+    board.say([warning("disk-low", name, message) for name, message in said.items()])
     *told, total = result_lines(board, 1.25)
     assert sum(line.startswith("⚠") for line in told) == 1
     assert total.endswith("0 errors, 1 warning")

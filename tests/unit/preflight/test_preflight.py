@@ -29,8 +29,8 @@ from dttui.preflight import room
 from dttui.preflight.nodes import CheckedHost
 from dttui.preflight.preflight import Preflight
 from dttui.spec.findings import warning
-from dttui.spec.models import Job, Node, NodeResources, Run
-from dttui.transport.questions import Nobody
+from dttui.spec.models import Checkpoint, Job, Node, NodeResources, Recovery, Run
+from dttui.transport.base import Nobody
 from tests.fake_transport import FakeHost, FakeProcess, FakeTransport
 from tests.unit.seed_cluster import environment, host_facts, make_job
 
@@ -388,3 +388,27 @@ async def test_a_stop_in_the_middle_leaves_no_listener(monkeypatch: pytest.Monke
     assert agent.asked.count("hush") == agent.asked.count("listen") == 1
     for node in checking.nodes:
         await node.close()
+
+
+async def test_what_a_checkpoint_took_before_tells_how_much_room_the_next_attempts_take() -> None:
+    """Without a model in the job there is no estimate; known are the host on which one was seen, and the master's."""
+    job = make_job(
+        *NAMES, run=Run(script="train.py", workdir="/srv"), recovery=Recovery(checkpoint=Checkpoint(dir="/kept"))
+    )
+
+    def paths(params: Any) -> Any:
+        return {"paths": [{"path": path, "exists": True, "free_mib": 2000} for path in params["paths"]]}
+
+    for size, warned in ((400 << 20, []), (600 << 20, [("checkpoint-room", "a"), ("checkpoint-room", "b")])):
+        checking = Checking(job, a=Agent(paths=paths), b=Agent(paths=paths), c=Agent(paths=paths))
+        preflight = Preflight(
+            checking.nodes,
+            checking.plan,
+            INVENTORY,
+            lambda known, facts, _: plan(job, known, facts),
+            checkpoint_bytes={"b": size},
+        )
+        board = await asyncio.wait_for(preflight.run(), 20)
+        assert [item for item in codes(board) if item[0] == "checkpoint-room"] == warned
+        for node in checking.nodes:
+            await node.close()

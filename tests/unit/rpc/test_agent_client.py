@@ -17,7 +17,7 @@ from dtagent.protocol.telemetry import TelemetryReply
 from dttui.errors import AgentError, BrokenProtocolError, HostUnreachableError
 from dttui.inventory.models import Environment
 from dttui.rpc.client import AgentClient
-from dttui.transport.questions import Nobody
+from dttui.transport.base import Nobody
 from tests.fake_transport import FakeConnection, FakeHost, FakeProcess, FakeStream, FakeTransport
 
 ENVIRONMENT = Environment(name="gpu1", host="gpu1")
@@ -343,4 +343,24 @@ async def test_of_an_agent_that_sends_more_samples_than_were_asked_for_none_is_c
     client = await connect(agent(lambda _: {"samples": samples}))
     with pytest.raises(AgentError, match="makes no sense"):
         await client.telemetry(0, 0.0)
+    await client.close()
+
+
+async def test_what_is_told_of_a_call_in_vain_is_the_time_that_was_up() -> None:
+    async def trickle(process: FakeProcess) -> int:
+        await process.stdout.write(MAGIC)
+        while line := await process.stdin.readline():
+            frame = json.loads(line)
+            if frame["method"] == "hello":
+                await process.stdout.write(json.dumps({"id": frame["id"], "result": HELLO}).encode() + b"\n")
+            for _ in range(200 if frame["method"] == "follow" else 0):
+                await process.stdout.write(b" ")
+                await asyncio.sleep(0.05)
+        return 0
+
+    client = await connect(trickle)
+    with pytest.raises(HostUnreachableError, match=r"no answer within 0.2 s"):
+        await client.call("ping", None, dict, 5.0, quiet_s=0.2)
+    with pytest.raises(HostUnreachableError, match=r"no answer within 1.5 s"):
+        await client.call("follow", None, dict, 1.5, quiet_s=1.0)
     await client.close()

@@ -20,7 +20,7 @@ from dttui.errors import AgentError, AgentGoneError
 from dttui.i18n import set_language
 from dttui.inventory.models import Environment
 from dttui.rpc.client import AgentClient
-from dttui.transport.questions import Nobody
+from dttui.transport.base import Nobody
 from tests.agent.recorded import version1
 from tests.fake_transport import FakeHost, FakeProcess, FakeTransport
 from tests.tui.catalogue import compile_catalogues

@@ -19,7 +19,7 @@ from dtagent.protocol.telemetry import (
     TelemetryReply,
     TelemetryRequest,
 )
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
@@ -95,6 +95,7 @@ samples = st.builds(
 
 
 @given(samples, st.booleans())
+@settings(max_examples=40)  # Making one takes most of the time.
 def test_a_sample_that_is_kept_as_it_came_reads_as_what_it_says(sample: HostSample, is_whole: bool) -> None:
     line = (
         rpc.encode({"id": 7, "result": rpc.to_wire(TelemetryReply([sample]))}) if is_whole else frame(sample, WATCHED)

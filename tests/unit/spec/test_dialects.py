@@ -9,7 +9,7 @@ import pytest
 
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
 from dttui.launch.submit import make_local_plan
-from dttui.planning import plan
+from dttui.planning.planner import plan
 from dttui.planning.submission import Submission
 from dttui.spec import DocumentError, Job, Loaded, dump_job, load_document, load_job, parse_document, parse_job
 from dttui.spec.findings import Severity
@@ -214,7 +214,11 @@ def test_the_horovod_document_of_seed_001_is_a_job() -> None:
         "data_parallel": {"batch_size": 256},
         "data_parallel_size": 12,
     }
-    assert as_data(job)["communication"] == {"protocol": "NCCL", "allreduce": {"algorithm": "ring"}}
+    assert as_data(job)["communication"] == {
+        "protocol": "NCCL",
+        "allreduce": {"algorithm": "ring"},
+        "compression": "fp16",
+    }
 
 
 def test_what_the_horovod_document_says_besides_is_told_with_its_place() -> None:
@@ -228,7 +232,6 @@ def test_what_the_horovod_document_says_besides_is_told_with_its_place() -> None
     assert loaded.job.settings == {
         "epochs": 100,
         "learning_rate": 0.1,
-        "compression": "fp16",
         "gradient_accumulation": 4,
         "gradient_clipping": 1.0,
         "mixed_precision": True,
@@ -236,6 +239,13 @@ def test_what_the_horovod_document_says_besides_is_told_with_its_place() -> None
     handed = loaded.notes[0]
     assert handed.code == "for-script"
     assert handed.message.endswith(": " + ", ".join(loaded.job.settings))
+
+
+def test_a_compression_that_the_job_does_not_know_goes_to_the_script() -> None:
+    text = HOROVOD.read_text().replace('compression: "fp16"', 'compression: "dgc"')
+    job = parse_job(text, "h")
+    assert job.communication.compression is None
+    assert job.settings["compression"] == "dgc"
 
 
 def test_a_world_size_that_the_nodes_do_not_have_is_an_error_of_the_plan() -> None:
@@ -309,6 +319,7 @@ def test_the_language_model_document_of_seed_001_is_a_job() -> None:
             "pipeline_parallel_size": 125,
             "recomputation": "full",
         },
+        "communication": {"compression": "fp16"},
         "settings": {
             "scope": {
                 "gradient_allreduce": "模型副本",
@@ -386,10 +397,10 @@ def test_the_computer_vision_document_of_seed_001_is_a_job() -> None:
             "tensor_parallel_size": 4,
             "pipeline_parallel_size": 1,
         },
-        "communication": {"protocol": "NCCL"},
+        "communication": {"protocol": "NCCL", "compression": "fp16", "overlap": True},
         "model": {"name": "Vision Transformer"},
         "settings": {
-            "gradient_synchronization": {"method": "AllReduce", "compression": "fp16"},
+            "gradient_synchronization": {"method": "AllReduce"},
             "model_sharding": ["attention_heads", "mlp_layers", "embedding_layers"],
             "communication_overlap": {"forward": True, "backward": True, "optimization": True},
             "scheduler": "cosine_annealing",

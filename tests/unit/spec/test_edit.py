@@ -211,7 +211,7 @@ def commented(text: str) -> str:
 
 
 @given(jobs(), jobs())
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_any_job_file_becomes_any_other_job_in_place(one: Job, other: Job) -> None:
     for text in (dump_job(one), commented(dump_job(one))):
         result = edited_in_place(text, other)
@@ -240,7 +240,7 @@ def replaced(section: Any, other: Any, path: tuple[str, ...]) -> Any:
 
 
 @given(st.data(), jobs(), jobs())
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_an_edit_of_one_field_leaves_the_lines_of_the_others_alone(data: st.DataObject, one: Job, other: Job) -> None:
     path = data.draw(st.sampled_from(list(leaves(one))))
     try:

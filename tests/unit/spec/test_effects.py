@@ -57,8 +57,6 @@ distributed_training:
     )
     assert [format_path(path) for path in keys_without_effect(job)] == [
         "cluster.topology.type",
-        "cluster.topology.groups",
-        "cluster.topology.between_groups",
         "resources.storage.local.size",
         "resources.storage.shared.type",
     ]

@@ -177,7 +177,7 @@ def test_what_has_mistakes_or_is_no_job_file_is_refused() -> None:
 
 
 @given(jobs())
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_any_job_says_the_same_with_the_same_comments_and_once_is_enough(job: Job) -> None:
     text = commented(dump_job(job))
     formatted = format_job(text, "x")

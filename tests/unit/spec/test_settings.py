@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dttui.planning import plan
+from dttui.planning.planner import plan
 from dttui.spec import DocumentError, Job, dump_job, parse_job
 from dttui.spec.free_values import MAX_BYTES, MAX_DEPTH
 from dttui.spec.models import Run

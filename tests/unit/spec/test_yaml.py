@@ -77,6 +77,11 @@ def test_not_a_number_is_a_float() -> None:
     assert repr(parse_yaml("k: .NaN", "x").data["k"]) == "nan"
 
 
+@pytest.mark.parametrize("text", ["'<<': 1\n", '{"<<": 1}'])
+def test_what_merges_without_quotes_is_a_key_in_them(text: str) -> None:
+    assert parse_yaml(text, "x").data == {"<<": 1}
+
+
 def test_keys_are_text_as_written() -> None:
     assert parse_yaml("{1: a, true: b, ~: c, 1.50: d, on: e}", "x").data == dict(
         zip(("1", "true", "~", "1.50", "on"), "abcde", strict=True)

@@ -8,8 +8,9 @@ from collections.abc import Callable, Coroutine
 import pytest
 
 from dttui.transport.deadline import Deadline
-from dttui.transport.threads import Threads
-from dttui.transport.turns import Dials, Turns
+from dttui.transport.ssh.dials import Dials
+from dttui.transport.ssh.threads import Threads
+from dttui.transport.turns import Turns
 from tests.waiting import until
 
 DEADLINE_S = 10.0

@@ -50,7 +50,7 @@ def test_every_sentence_of_agents_is_said_in_the_language_of_the_person(code: st
     set_language("zh")
     chinese = agent_text(english, notice_of(english))
     assert [f"<{name}>" in chinese for name in english.values] == [True] * len(english.values)
-    assert chinese != english or code in ("gpus-unusable",)
+    assert chinese != english or code in ("gpus-unusable", "stack-unread")
     assert isinstance(chinese, Message)
     set_language("en")
     assert retell(chinese.recipe) == english

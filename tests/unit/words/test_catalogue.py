@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import gettext
 import io
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,6 @@ from dttui import locations
 from dttui.compose.templates import read_templates
 from dttui.frameworks import frameworks
 from dttui.planning.section_form import options_form, section_form
-from dttui.spec.entry_points import OWN_FRAMEWORKS
 from dttui.spec.models import Container, Job
 
 PACKAGE = Path(__file__).parents[3] / "dttui"
@@ -38,33 +38,16 @@ def catalogue() -> Catalog:
         return read_po(file, abort_invalid=True)
 
 
-def told_in_english(found: list[tuple[str, str | tuple[str, ...]]], catalogue: Catalog) -> dict[str, str]:
-    """Return the frameworks that were added and of whose own words none is translated yet, each with its module."""
-    files = {name: f"{place.partition(':')[0].replace('.', '/')}.py" for name, place in OWN_FRAMEWORKS.items()}
-    added = {}
-    for name, file in files.items():
-        elsewhere = {message for other, message in found if f"dttui/{other}" != file}
-        own = {message for other, message in found if f"dttui/{other}" == file} - elsewhere
-        if own and not any(catalogue.get(item if isinstance(item, str) else item[0]) for item in own):
-            added[name] = file.removeprefix("dttui/")
-    return added
-
-
 @pytest.fixture(scope="module")
-def extracted(catalogue: Catalog) -> dict[str | tuple[str, ...], str]:
-    """Every message of the source, sentence of agents, comment of a template's job and doc of a field in a form.
-
-    Those of a framework that is told in English as yet are left out.
-    """
+def extracted() -> dict[str | tuple[str, ...], str]:
+    """Every message of the source, sentence of agents, comment of a template's job and doc of a field in a form."""
     source = extract_from_dir(str(PACKAGE), [("**.py", "python")], keywords=KEYWORDS)
-    found = [(file, message) for file, _line, message, _comments, _context in source]
-    english = told_in_english(found, catalogue)
     of_templates: dict[str | tuple[str, ...], str] = {
         comment: f"{template.name}/job.yaml"
         for template in read_templates(locations.shipped("examples"))
         for comment in template.comments()
     }
-    forms = {item.name: options_form(Job(name="made-up"), item) for item in frameworks() if item.name not in english}
+    forms = {item.name: options_form(Job(name="made-up"), item) for item in frameworks()}
     of_forms: dict[str | tuple[str, ...], str] = {
         paragraph: f"{section}: {field.name}"
         for section, form in {**forms, "run.container": section_form(Container, None)}.items()
@@ -78,7 +61,7 @@ def extracted(catalogue: Catalog) -> dict[str | tuple[str, ...], str]:
         for name, item in metrics_of(kind).items()
         if item.label is not None
     }
-    of_source = {message: file for file, message in found if file not in english.values()}
+    of_source = {message: file for file, _line, message, _comments, _context in source}
     return {**of_templates, **of_forms, **of_agents, **of_metrics, **of_source}
 
 
@@ -100,18 +83,28 @@ def calls() -> Iterator[tuple[str, ast.AST, ast.Call]]:
                     yield f"{path.relative_to(PACKAGE)}:{node.lineno}", outer, node
 
 
-def test_every_message_is_translated_with_the_same_placeholders(
+def test_every_message_is_translated(catalogue: Catalog, extracted: dict[str | tuple[str, ...], str]) -> None:
+    """Skipped, with a list, where some are not: who adds to dttui need not know Chinese; the gate asks for it."""
+    missing = []
+    for identity, file in extracted.items():
+        message = catalogue.get(identity if isinstance(identity, str) else identity[0])
+        if message is None or not all(text.strip() for text in translations(message)):
+            missing.append(f"{file}: {identity!r}")
+    told = "\n".join(["told in English as yet:", *missing])
+    if missing and os.environ.get("DTTUI_REQUIRE_CHINESE") != "1":
+        pytest.skip(told)
+    assert not missing, told
+
+
+def test_translations_have_the_placeholders_of_their_messages(
     catalogue: Catalog, extracted: dict[str | tuple[str, ...], str]
 ) -> None:
     faults = []
     for identity, file in extracted.items():
         message = catalogue.get(identity if isinstance(identity, str) else identity[0])
-        if message is None or not all(text.strip() for text in translations(message)):
-            faults.append(f"{file}: not translated: {identity!r}")
-            continue
         source = identity if isinstance(identity, str) else identity[1]
-        for text in translations(message):
-            if placeholders(text) != placeholders(source):
+        for text in translations(message) if message is not None else ():
+            if text.strip() and placeholders(text) != placeholders(source):
                 faults.append(f"{file}: other placeholders: {identity!r} → {text!r}")
     assert not faults, "\n".join(faults)
 

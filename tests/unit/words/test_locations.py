@@ -11,7 +11,7 @@ import pytest
 from dttui import locations
 from dttui.compose.documents import importable_hosts
 from dttui.inventory.models import Inventory
-from dttui.transport.ssh_config import HostQuery, SshConfig
+from dttui.transport.ssh.ssh_config import HostQuery, SshConfig
 
 
 def write_config(path: Path) -> Path:

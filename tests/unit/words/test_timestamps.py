@@ -79,7 +79,7 @@ def test_a_job_whose_clock_is_set_back_took_as_long_as_it_did(
     assert summary.started_at is not None
     assert summary.ended_at == summary.started_at + 35
     assert main(["ps", "--all"]) == 0
-    assert "\t0:00:35\t" in capsys.readouterr().out
+    assert "\t00:00:35\t" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("ended", [True, False])
@@ -105,7 +105,7 @@ def test_times_that_run_backwards_are_shown_as_no_time(
         said = capsys.readouterr().out
         assert not re.search(r"[\s:]-\d", said), said
         if command == ["ps", "--all"]:
-            assert "\t0:00:00\t" in said
+            assert ("\t00:00:00\t" if ended else "\t–\t") in said  # Nobody knows whether it goes on.
     assert ended or lock is not None
 
 

@@ -1,335 +1,327 @@
-"""Which files of a working directory go to the hosts."""
+"""Sending a working directory to a host that keeps contents by their hash: only what it lacks is sent."""
 
 from __future__ import annotations
 
+import asyncio
 import os
-import shutil
-import subprocess
+import threading
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from dtagent.attempts.attempts import Attempts
+from dtagent.errors import RpcError
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.preparation import PrepareRequest, PushRequest, WorkReply, WorkRequest
+from dtagent.protocol.rpc import ErrorCode
 
-from dttui.errors import UsageError
-from dttui.workdir import selection
-from dttui.workdir.beneath import LinkError, Root
-from dttui.workdir.gitignore import list_with_git
-from dttui.workdir.selection import UploadFile, survey
-
-
-def names(directory: Path) -> list[str]:
-    return [file.relative for file in survey(directory).files]
-
-
-def content_of(file: UploadFile) -> bytes:
-    with file.open() as stream:
-        return stream.read()
-
-
-def write(directory: Path, *relative: str) -> None:
-    for name in relative:
-        (directory / name).parent.mkdir(parents=True, exist_ok=True)
-        (directory / name).write_text(name)
-
-
-def test_secrets_stay_here_and_are_named(tmp_path: Path) -> None:
-    secret = [".aws/credentials", ".env", "keys/id_rsa", "keys/server.PEM", "prod.env"]
-    write(tmp_path, "train.py", "keys/readme.md", ".git/config", "__pycache__/x.pyc", *secret)
-    assert names(tmp_path) == ["keys/readme.md", "train.py"]
-    assert sorted(survey(tmp_path).left_out) == [".aws", ".env", "keys/id_rsa", "keys/server.PEM", "prod.env"]
+from dttui import jobs
+from dttui.engine import start as gang_start
+from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.nodes import node_start
+from dttui.engine.nodes.node_run import NodeRun
+from dttui.engine.nodes.node_start import NodeStart
+from dttui.engine.start import GangStart
+from dttui.errors import AgentError, HostUnreachableError, UsageError
+from dttui.inventory.models import Environment
+from dttui.jobs.event_log import EventLog
+from dttui.rpc.client import AgentClient
+from dttui.transport.base import Nobody
+from dttui.workdir import upload
+from dttui.workdir.selection import Upload, UploadFile, survey
+from dttui.workdir.upload import Bundle, make_bundle, send
+from tests.fake_transport import FakeConnection, FakeTransport
+from tests.unit.jobs.test_follow import plan_for
 
 
-def test_links_are_followed_only_to_what_would_be_sent_anyway(tmp_path: Path) -> None:
-    outside, work = tmp_path / "outside", tmp_path / "work"
-    write(outside, "passwords.txt", "folder/file")
-    write(work, "a.py", ".env")
-    (work / "alias.py").symlink_to("a.py")
-    (work / "hidden.txt").symlink_to(".env")
-    (work / "away.txt").symlink_to(outside / "passwords.txt")
-    (work / "folder").symlink_to(outside / "folder")
-    (work / "loop").symlink_to("loop")
-    assert names(work) == ["a.py", "alias.py"]
-    assert set(survey(work).left_out) == {".env", "hidden.txt", "away.txt", "folder"}
+class Host:
+    """An agent's own part behind the calls, which counts what comes."""
+
+    name = "gpu1"
+
+    def __init__(self, root: Path) -> None:
+        self.attempts = Attempts(root, lambda: [])
+        self.root = root
+        self.pushed: list[int] = []
+        self.number = 0
+        self.before_push: Callable[[], None] = lambda: None
+        self.answer: Callable[[str], Any] | None = None
+
+    takes_bytes = True
+
+    async def call(self, method: str, request: Any, _reply: type, _timeout_s: float = 30.0, brings: bytes = b"") -> Any:
+        if self.answer is not None and (found := self.answer(method)) is not None:
+            return found
+        try:
+            if method == "work":
+                return self.attempts.work(cast(WorkRequest, request))
+            self.before_push()
+            before = request.offset
+            request = replace(cast(PushRequest, request), data=brings) if brings else request
+            after = self.attempts.push(request)
+            self.pushed.append(after - before)
+            return after
+        except RpcError as error:
+            raise AgentError(self.name, str(error), code=error.code) from error
+
+    def prepare(self) -> AttemptKey:
+        """Prepare the next job's attempt."""
+        self.number += 1
+        key = AttemptKey(f"job{self.number}", 0)
+        self.attempts.prepare(PrepareRequest(key, 0, "sh", "127.0.0.1", False, (29500, 29999), 0))
+        return key
+
+    def work_of(self, key: AttemptKey) -> dict[str, bytes]:
+        """Return the files of an attempt's `work`."""
+        work = self.root / "jobs" / key.job_id / str(key.attempt) / "work"
+        return {str(path.relative_to(work)): path.read_bytes() for path in work.rglob("*") if path.is_file()}
 
 
-def test_a_name_that_is_not_utf8_is_told_in_letters_that_can_be_shown(tmp_path: Path) -> None:
-    (tmp_path / os.fsdecode(b"caf\xe9.py")).write_text("")
-    assert survey(tmp_path).misnamed == ("caf\N{REPLACEMENT CHARACTER}.py",)
-    assert names(tmp_path) == []
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path / "root")
 
 
-def test_a_file_that_vanishes_while_it_is_looked_at_is_not_sent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    found = tmp_path / "project"
+    for name, content in {
+        "train.py": b"x = 1\n",
+        "lib/net.py": b"y" * 200_000,
+        "empty": b"",
+        "same": b"x = 1\n",
+    }.items():
+        (found / name).parent.mkdir(parents=True, exist_ok=True)
+        (found / name).write_bytes(content)
+    return found
+
+
+async def launch(host: Host, directory: Path) -> tuple[AttemptKey, int]:
+    key = host.prepare()
+    host.pushed.clear()
+    return key, await send(cast(AgentClient, host), key, make_bundle(survey(directory).files))
+
+
+@pytest.mark.parametrize("takes_bytes", [True, False])
+async def test_a_second_launch_sends_nothing_and_a_change_sends_only_itself(
+    host: Host, directory: Path, takes_bytes: bool
 ) -> None:
-    write(tmp_path, "gone.py", "train.py")
-    listed = os.listdir
-
-    def listdir(place: int) -> list[str]:
-        found = listed(place)
-        (tmp_path / "gone.py").unlink(missing_ok=True)
-        return found
-
-    monkeypatch.setattr(os, "listdir", listdir)
-    assert names(tmp_path) == ["train.py"]
-
-
-def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "MAX_FILES", 2)
-    write(tmp_path, "a", "b", "c")
-    with pytest.raises(UsageError, match=r"too large to send: more than 2 files or 2000 MB; [abc] alone has 0 MB"):
-        survey(tmp_path)
+    host.takes_bytes = takes_bytes
+    key, sent = await launch(host, directory)
+    assert sent == 200_000 + 6  # Of two files with the same content one is sent.
+    assert host.work_of(key)["lib/net.py"] == b"y" * 200_000
+    assert host.work_of(key).keys() == {"train.py", "lib/net.py", "empty", "same"}
+    key, sent = await launch(host, directory)
+    assert (sent, host.pushed) == (0, [])
+    (directory / "train.py").write_text("x = 2\n")
+    (directory / "same").unlink()
+    key, sent = await launch(host, directory)
+    assert sent == 6
+    assert host.work_of(key) == {"train.py": b"x = 2\n", "lib/net.py": b"y" * 200_000, "empty": b""}
 
 
-def git(directory: Path, *arguments: str) -> None:
-    identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
-    subprocess.run(["git", "-C", str(directory), *identity, *arguments], check=True, capture_output=True)
+async def test_a_job_that_writes_to_its_files_in_place_leaves_the_next_jobs_alone(host: Host, directory: Path) -> None:
+    key, _ = await launch(host, directory)
+    with (host.root / "jobs" / key.job_id / "0/work/train.py").open("r+b") as stream:
+        stream.write(b"broken")
+    key, sent = await launch(host, directory)
+    assert sent == 0
+    assert host.work_of(key)["train.py"] == b"x = 1\n"
 
 
-def test_of_a_checkout_goes_what_git_keeps_and_what_is_new(tmp_path: Path) -> None:
-    git(tmp_path, "init", "-q")
-    (tmp_path / ".gitignore").write_text("out/\n*.log\n")
-    write(tmp_path, "train.py", "kept.log", "gone.py", ".env", "sub/.gitignore", "sub/deep/x.py", "venv/lib.py")
-    git(tmp_path, "add", "-f", "train.py", "kept.log", "gone.py")
-    git(tmp_path, "commit", "-qm", "x")
-    (tmp_path / "gone.py").unlink()
-    write(tmp_path, "new.py", "out/model.pt", "other.log", "cache.pyc")
-    found = survey(tmp_path)
-    assert {file.relative for file in found.files} == {"train.py", "kept.log", "new.py", "sub/deep/x.py", "cache.pyc"}
-    assert found.left_out == (".env", ".gitignore", "other.log", "out", "sub/.gitignore")
-    (tmp_path / "work").mkdir()
-    write(tmp_path, "work/a.py", "work/b.log")
-    assert names(tmp_path / "work") == ["a.py"]  # A part of a checkout is one too.
+@pytest.mark.parametrize("damage", [b"", b"z" * 200_000, b"y" * 200_001])
+async def test_a_content_that_was_damaged_on_the_host_is_sent_again(host: Host, directory: Path, damage: bytes) -> None:
+    await launch(host, directory)
+    (large,) = [path for path in (host.root / "store").rglob("*") if path.is_file() and path.stat().st_size == 200_000]
+    large.write_bytes(damage)
+    key, sent = await launch(host, directory)
+    assert sent == 200_000
+    assert host.work_of(key)["lib/net.py"] == b"y" * 200_000
 
 
-def test_a_directory_that_a_checkout_around_it_ignores_is_sent_as_it_is(tmp_path: Path) -> None:
-    git(tmp_path, "init", "-q")
-    (tmp_path / ".gitignore").write_text("runs/\n")
-    write(tmp_path, "runs/one/train.py")
-    assert names(tmp_path / "runs/one") == ["train.py"]
-
-
-def test_a_repository_inside_another_is_sent_too(tmp_path: Path) -> None:
-    git(tmp_path, "init", "-q")
-    write(tmp_path, "a.py", "inner/b.py")
-    git(tmp_path / "inner", "init", "-q")
-    assert set(names(tmp_path)) == {"a.py", "inner/b.py"}
-
-
-def test_a_tracked_directory_that_became_a_link_sends_nothing_from_outside(tmp_path: Path) -> None:
-    outside, work = tmp_path / "outside", tmp_path / "work"
-    write(work, "train.py", "data/a.txt", "data/b.txt", "up/down/c.txt", "moved/d.txt", "hidden/e.txt")
-    git(work, "init", "-q")
-    git(work, "add", ".")
-    write(outside, "a.txt", "down/c.txt")
-    for name in ("data", "up", "moved", "hidden"):
-        shutil.rmtree(work / name)
-    (work / "data").symlink_to(outside)
-    (work / "up").symlink_to("../outside")
-    write(work, "there/d.txt", ".private/e.txt")
-    (work / "moved").symlink_to("there")
-    (work / "hidden").symlink_to(".private")
-    found = survey(work)
-    assert {file.relative for file in found.files} == {"moved/d.txt", "train.py", "there/d.txt"}
-    assert found.left_out == (".private", "data", "hidden", "up")
-
-
-def test_a_submodule_below_a_link_that_leads_out_is_not_entered(tmp_path: Path) -> None:
-    outside, work = tmp_path / "outside", tmp_path / "work"
-    write(work, "train.py", "libs/sub/a.py")
-    git(work / "libs/sub", "init", "-q")
-    git(work / "libs/sub", "add", ".")
-    git(work / "libs/sub", "commit", "-qm", "x")
-    git(work, "init", "-q")
-    git(work, "add", ".")
-    assert set(names(work)) == {"train.py", "libs/sub/a.py"}
-    (work / "libs").rename(outside)
-    (work / "libs").symlink_to(outside)
-    assert names(work) == ["train.py"]
-    assert survey(work).left_out == ("libs",)
-
-
-@pytest.mark.parametrize("with_git", [True, False])
-def test_every_way_in_which_a_link_leads_out_is_named_and_those_that_stay_inside_go(
-    tmp_path: Path, with_git: bool
+async def test_a_long_list_of_files_is_pushed_once_and_known_by_its_name_then(
+    host: Host, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work, alias, outside = tmp_path / "work", tmp_path / "alias", tmp_path / "outside"
-    write(work, "a.py", "deep/b.py", ".env")
-    write(tmp_path / "work-too", "c.txt")
-    write(outside, "passwords")
-    alias.symlink_to("work")
-    inside = {
-        "absolute.py": str(work / "a.py"),
-        "by_alias.py": str(alias / "a.py"),
-        "out_and_in.py": "../work/a.py",
-        "deep/up.py": "../a.py",
-        "twice.py": "absolute.py",
-        "by_proc.py": f"/proc/self/root{work}/a.py",
-    }
-    away = {
-        "absolute": str(outside / "passwords"),
-        "up": "../outside/passwords",
-        "chain": "up",
-        "sibling": "../work-too/c.txt",
-        "deep/up": "../../outside/passwords",
-        "magic": "/proc/self/environ",
-        "root": f"/proc/self/root{outside}/passwords",
-        "folder": "../outside",
-        "itself": ".",
-        "dead": "/nonexistent/of/this/host",
-        "private": ".env",
-    }
-    for name, target in {**inside, **away}.items():
-        (work / name).symlink_to(target)
-    (work / "loop").symlink_to("loop")
-    (work / "nowhere").symlink_to("missing")
-    if with_git:
-        git(work, "init", "-q")
-    for place in (work, alias):  # A root that is itself a link is what it leads to.
-        found = survey(place)
-        assert {file.relative for file in found.files} == {"a.py", "deep/b.py", *inside}
-        assert set(found.left_out) == {".env", *away}
-        contents = {file.relative: content_of(file) for file in found.files}
-        assert contents == {name: b"deep/b.py" if name == "deep/b.py" else b"a.py" for name in contents}
+    monkeypatch.setattr(upload, "INLINE_BYTES", 10)
+    _, sent = await launch(host, directory)
+    assert sent == 200_006
+    assert sum(host.pushed) > sent
+    _, sent = await launch(host, directory)
+    assert (sent, host.pushed) == (0, [])
 
 
-def test_pipes_and_sockets_are_neither_sent_nor_waited_for(tmp_path: Path) -> None:
-    write(tmp_path, "a.py")
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "to_pipe").symlink_to("pipe")
-    assert names(tmp_path) == ["a.py"]
-    (file,) = survey(tmp_path).files
-    (tmp_path / "a.py").unlink()
-    os.mkfifo(tmp_path / "a.py")
+async def test_an_agent_that_starts_anew_in_between_asks_again(host: Host, directory: Path) -> None:
+    def restart() -> None:
+        host.before_push = lambda: None
+        host.attempts = Attempts(host.root, lambda: [])
+
+    host.before_push = restart
+    key, sent = await launch(host, directory)
+    assert sent == 200_006
+    assert len(host.work_of(key)) == 4
+
+
+async def test_what_is_appended_meanwhile_stays_here_and_what_is_changed_is_an_error(
+    host: Host, directory: Path
+) -> None:
+    bundle = make_bundle(survey(directory).files)
+    with (directory / "train.py").open("a") as stream:
+        stream.write("more\n")
+    key = host.prepare()
+    await send(cast(AgentClient, host), key, bundle)
+    assert host.work_of(key)["train.py"] == b"x = 1\n"
+    (directory / "train.py").write_text("x = 7\n")
+    bundle = make_bundle(survey(directory).files)
+    (directory / "train.py").write_text("x = 8\n")
+    with pytest.raises(UsageError, match="a file changed while it was sent to gpu1"):
+        await send(cast(AgentClient, host), host.prepare(), bundle)
+    (directory / "train.py").write_text("x")
+    with pytest.raises(UsageError, match="became shorter"):
+        await send(cast(AgentClient, host), host.prepare(), bundle)
+
+
+async def test_a_directory_that_is_exchanged_for_a_link_meanwhile_sends_nothing_from_there(
+    host: Host, directory: Path, tmp_path: Path
+) -> None:
+    bundle = make_bundle(survey(directory).files)
+    secret = tmp_path / "outside/net.py"
+    secret.parent.mkdir()
+    secret.write_bytes(b"s" * 200_000)
+    (directory / "lib").rename(tmp_path / "aside")
+    (directory / "lib").symlink_to(secret.parent)
+    host.before_push = lambda: pytest.fail("something was sent")
+    with pytest.raises(UsageError, match=r"lib/net\.py was a file of the working directory, and leads elsewhere now"):
+        await send(cast(AgentClient, host), host.prepare(), replace(bundle, sources=_only(bundle, 200_000)))
     with pytest.raises(UsageError, match="leads elsewhere now"):
-        file.open()
+        make_bundle(tuple(bundle.sources.values()))
 
 
-def test_what_is_exchanged_for_a_link_after_the_survey_is_not_read(tmp_path: Path) -> None:
-    outside, work = tmp_path / "outside", tmp_path / "work"
-    write(work, "a.py", "deep/down/b.py")
-    write(outside, "a.py", "down/b.py", "deep/down/b.py", "b.py")
-    files = {file.relative: file for file in survey(work).files}
-    for name, target in {"a.py": "a.py", "deep": ".", "deep/down": "../../outside/down"}.items():
-        (work / name).rename(tmp_path / "aside")
-        (work / name).symlink_to(outside / target if not target.startswith("..") else target)
-        with pytest.raises(UsageError, match=r"(a|b)\.py was a file of the working directory, and leads elsewhere now"):
-            files["a.py" if name == "a.py" else "deep/down/b.py"].open()
-        (work / name).unlink()
-        (tmp_path / "aside").rename(work / name)
-    work.rename(tmp_path / "moved")
-    work.symlink_to(outside)
-    assert content_of(files["a.py"]) == b"a.py"  # The directory that was surveyed, wherever it is.
-    shutil.rmtree(tmp_path / "moved")
-    with pytest.raises(UsageError, match="cannot read"):
-        files["a.py"].open()
+def _only(bundle: Bundle, size: int) -> dict[str, UploadFile]:
+    """Return all contents as sources of the one file of a size, so that this is what is read first."""
+    (large,) = [file for file in bundle.sources.values() if file.size == size]
+    return dict.fromkeys(bundle.sources, large)
 
 
-def test_no_name_leads_above_the_root(tmp_path: Path) -> None:
-    write(tmp_path, "outside/a.py", "work/a.py", "work/down/b.py")
-    root = Root(tmp_path / "work")
-    for name in ("../outside/a.py", "down/../../outside/a.py", "..", "../work/a.py", "down/../a.py"):
-        with pytest.raises(LinkError):
-            root.open(name)
-    for name in ("..", "../outside", "down/../../outside"):
-        with pytest.raises(LinkError):
-            root.entries(name)
-    with pytest.raises(OSError, match=r"."):
-        root.open(str(tmp_path / "outside/a.py"))
+async def test_the_next_part_is_on_its_way_while_the_host_takes_one(host: Host, directory: Path) -> None:
+    (directory / "large").write_bytes(os.urandom(3_000_000))
+    waiting: list[asyncio.Event] = []
+    plain, most = host.call, 0
+
+    async def call(method: str, *arguments: Any) -> Any:
+        nonlocal most
+        if method == "push":
+            waiting.append(gate := asyncio.Event())
+            most = max(most, len(waiting))
+            if len(waiting) > 1:
+                waiting[0].set()
+            asyncio.get_running_loop().call_soon(lambda: asyncio.get_running_loop().call_soon(gate.set))
+            await gate.wait()
+            waiting.remove(gate)
+        return await plain(method, *arguments)
+
+    cast(Any, host).call = call
+    key, sent = await launch(host, directory)
+    assert most == upload.PARTS_UNDER_WAY
+    assert sent == 3_200_006
+    assert host.work_of(key)["large"] == (directory / "large").read_bytes()
 
 
-def test_a_gitignore_that_is_a_link_is_not_read_as_git_has_it(tmp_path: Path) -> None:
-    write(tmp_path / "work", "a.log")
-    (tmp_path / "rules").write_text("*.log\n")
-    (tmp_path / "work/.gitignore").symlink_to("../rules")
-    assert names(tmp_path / "work") == ["a.log"]
+async def test_a_part_that_is_on_its_way_goes_out_whole_where_the_sending_is_given_up(
+    host: Host, directory: Path
+) -> None:
+    begun, gate, went_out = asyncio.Event(), asyncio.Event(), False
+    plain = host.call
+
+    async def call(method: str, *arguments: Any) -> Any:
+        nonlocal went_out
+        if method == "push":
+            begun.set()
+            await gate.wait()
+            went_out = True
+        return await plain(method, *arguments)
+
+    cast(Any, host).call = call
+    sending_files = asyncio.create_task(launch(host, directory))
+    await asyncio.wait_for(begun.wait(), 10)
+    sending_files.cancel()
+    await asyncio.wait({sending_files}, timeout=0.05)
+    assert not sending_files.done()
+    gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(sending_files, 10)
+    assert went_out
 
 
-HELD_BACK = """
-.netrc .ssh/config prod.env id_rsa id_dsa id_ecdsa id_ecdsa_sk id_ed25519 id_ed25519_sk id_xmss id_rsa_github
-id_ed25519.old ID_DSA ssh_host_ed25519_key server.key SERVER.KEY server.pem store.p12 store.pfx store.jks
-release.keystore key.ppk key.p8 vault.kdbx credentials aws/credentials credentials.json credentials.csv
-gcp-credentials.json application_default_credentials.json kubeconfig kubeconfig.yaml dev.kubeconfig netrc _netrc
-"""
-NEEDED = """
-keys.py key.py credentials.py kubeconfig.py id_rsa.py tokenizer.model id_rsa.pub id_ed25519_sk.pub ssh_host_rsa_key.pub
-monkey keyboard.txt keys.txt id_map.json identity.txt rsa.txt environment.yml env.py credential_helper.sh model.keys
-key_value.json p12.txt publickey.asc
-"""
+async def test_files_are_looked_through_beside_the_loop(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+
+    def noted(path: Path) -> Upload:
+        threads.append(threading.get_ident())
+        return survey(path)
+
+    monkeypatch.setattr(gang_start, "survey", noted)
+    job = jobs.create("job")
+    sent = plan_for("gpu1").model_copy(update={"upload": "."})
+    start = GangStart(job, AttemptLog(EventLog(job.events), 0), [], sent, directory, {})
+    bundle = await start.make_bundle()
+    assert bundle is not None
+    assert bundle.count == 4
+    assert threads
+    assert threading.get_ident() not in threads
 
 
-def test_what_may_hold_keys_stays_here_and_what_a_script_needs_goes(tmp_path: Path) -> None:
-    write(tmp_path, *HELD_BACK.split(), *NEEDED.split())
-    found = survey(tmp_path)
-    assert {file.relative for file in found.files} == set(NEEDED.split())
-    assert {*found.left_out} == {name.replace(".ssh/config", ".ssh") for name in HELD_BACK.split()}
+async def test_a_host_that_refuses_is_asked_again_with_pauses(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_start, "SEND_PATIENCE_S", 0.1)
+    monkeypatch.setattr(node_start, "RETRY_S", 0.04)
+    asked = 0
+
+    class Refusing(FakeTransport):
+        async def connect(self, *_arguments: Any) -> FakeConnection:
+            nonlocal asked
+            asked += 1
+            raise HostUnreachableError("gpu1", "gpu1: connection refused")
+
+    environment = Environment(name="gpu1", host="gpu1")
+    planned, key, job = plan_for("gpu1").nodes[0], AttemptKey("job", 0), jobs.create("job")
+    node = NodeRun(environment, planned, key, job, Refusing({}), Nobody(), lambda: None)
+    with pytest.raises(HostUnreachableError):
+        await NodeStart(node).send(make_bundle(survey(directory).files), lambda *_: None)
+    assert 2 <= asked <= 4
 
 
-def test_the_reference_names_all_that_is_held_back() -> None:
-    text = Path("docs/reference.md").read_text()
-    section = text.partition("### What is sent")[2].partition("\n### ")[0]
-    missing = [
-        item for item in (*selection.PRIVATE, *selection.NOT_PRIVATE) if item != ".*" and f"`{item}`" not in section
-    ]
-    assert missing == []
-
-
-IGNORED = """\
-# a comment
-*.log
-!keep.log
-/top.txt
-build/
-docs/*.html
-**/cache/**
-a/**/z
-data[0-9].bin
-data[!0-9].txt
-\\#hash
-\\!bang
-trailing   
-space\\ 
-sub/dir/
-[
-*.t?r
-"""
-PATHS = """
-x.log deep/x.log keep.log deep/keep.log top.txt deep/top.txt build/o.txt deep/build/o.txt buildx docs/i.html
-docs/deep/i.html cache/x deep/cache/x/y a/z a/b/z a/b/c/z b/z data1.bin dataX.bin data1.txt dataX.txt #hash !bang
-trailing space sub/dir/x other/sub/dir/x sub/dirx x.tar x.tr train.py inner/own.txt inner/ours.txt
-inner/deep/own.txt
-"""
-
-
-def test_without_git_its_rules_are_read_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / ".gitignore").write_text(IGNORED)
-    write(tmp_path, *PATHS.split(), "space ")
-    (tmp_path / "inner/.gitignore").write_text("/own.txt\n!*.log\n")
-    write(tmp_path, "inner/kept.log")
-    without = set(names(tmp_path))
-    git(tmp_path, "init", "-q")
-    assert list_with_git(tmp_path) is not None
-    assert set(names(tmp_path)) == without
-    assert {"keep.log", "deep/top.txt", "inner/deep/own.txt", "inner/kept.log", "dataX.bin", "sub/dirx"} <= without
-    assert not {"x.log", "top.txt", "deep/build/o.txt", "a/b/c/z", "deep/cache/x/y", "#hash", "trailing"} & without
-    monkeypatch.setenv("PATH", "/nonexistent")
-    assert list_with_git(tmp_path) is None
-    assert set(names(tmp_path)) == without
-
-
-@pytest.mark.parametrize("name", ["..", "below/..", "../x"])
-def test_the_status_of_a_name_that_leads_above_the_root_is_not_given(tmp_path: Path, name: str) -> None:
-    (tmp_path / "root" / "below").mkdir(parents=True)
-    (tmp_path / "x").write_text("above")
-    with pytest.raises(LinkError):
-        Root(tmp_path / "root").status(name)
+async def test_parts_grow_where_the_link_is_quick_and_shrink_where_it_is_slow() -> None:
+    size = upload.PartSize()
+    first = size.part_bytes
+    for _ in range(10):
+        size.note(size.part_bytes, 0.001)
+    assert size.part_bytes == 1 << 20
+    size.note(size.part_bytes, 8.0)
+    assert size.part_bytes < first
 
 
 @pytest.mark.parametrize(
-    "rules", ["\ufefffirst.txt\n", "first.txt\r\nsecond.txt\r\n", "# a\x0cfirst.txt\n", "a\u2028*\n"]
+    "answer",
+    [
+        lambda method: WorkReply(False, ["0" * 64], 1),
+        lambda method: WorkReply(False, [], 1),
+        lambda method: 7 if method == "push" else None,
+    ],
 )
-def test_without_git_lines_are_what_git_takes_for_lines(tmp_path: Path, rules: str) -> None:
-    (tmp_path / ".gitignore").write_text(rules, newline="")
-    write(tmp_path, "first.txt", "second.txt", "third.txt")
-    without = set(names(tmp_path))
-    git(tmp_path, "init", "-q")
-    assert list_with_git(tmp_path) is not None
-    assert set(names(tmp_path)) == without
+async def test_an_agent_that_lies_about_what_it_has_is_an_error_and_no_endless_loop(
+    host: Host, directory: Path, answer: Callable[[str], Any]
+) -> None:
+    host.answer = answer
+    with pytest.raises(AgentError, match="gpu1: the agent"):
+        await asyncio.wait_for(launch(host, directory), 10)
+
+
+async def test_an_agent_too_old_for_this_is_to_be_upgraded(host: Host, directory: Path) -> None:
+    def refuse(_method: str) -> None:
+        raise AgentError("gpu1", "no method 'work'", code=ErrorCode.UNKNOWN_METHOD)
+
+    host.answer = refuse
+    with pytest.raises(AgentError, match="too old") as caught:
+        await launch(host, directory)
+    assert "dttui agents deploy gpu1" in caught.value.hint

@@ -1,0 +1,119 @@
+"""Ranks that torch.distributed has brought together, by gloo."""
+
+from __future__ import annotations
+
+import datetime
+import time
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+
+from .buffers import BufferPool
+from .errors import CollectiveError, named
+from .message_passing import MessageGroup
+from .rank_status import RankStanding
+from .regrouping import Regrouping
+
+_IN_VAIN = 1 << 24
+"""A tag that nobody sends by."""
+_lost: list[TorchGroup] = []
+"""Groups that others have taken the place of: gloo's threads may still be at work in their memory."""
+_standings: weakref.WeakKeyDictionary[Any, RankStanding] = weakref.WeakKeyDictionary()
+"""Process group → how this process stands in it: several `TorchGroup` may be of one."""
+
+_pools: weakref.WeakKeyDictionary[Any, BufferPool] = weakref.WeakKeyDictionary()
+"""Process group → the memory that is lent to messages over it, whichever `TorchGroup` they are of."""
+
+
+def backend_of(group: Any, device: str) -> str:
+    """Return what a process group of torch's has for tensors of a device: `gloo`, `nccl`; empty for nothing.
+
+    Args:
+        group: by `None` that of all ranks.
+        device: its kind, `cpu` or `cuda`.
+    """
+    ask = getattr(dist, "get_backend_config", dist.get_backend)  # Older versions have one for all devices.
+    return backend_for(str(ask(group)), device)
+
+
+def backend_for(config: str, device: str) -> str:
+    """Return what a description as `cpu:gloo,cuda:nccl`, or `gloo` for all devices, has for a device."""
+    if ":" not in config:
+        return config
+    return dict(item.split(":", 1) for item in config.split(",")).get(device, "")
+
+
+class TorchGroup(MessageGroup):
+    """The ranks of a process group of torch's.
+
+    Args:
+        group: by default that of all ranks.
+        hosts: the ranks of each host, for algorithms that ask; by default all are on one.
+
+    Raises:
+        CollectiveError: `torch.distributed.init_process_group` has not been called, or it has no gloo for the CPU.
+    """
+
+    def __init__(self, group: Any = None, hosts: Sequence[Sequence[int]] | None = None) -> None:
+        if not dist.is_available() or not dist.is_initialized():
+            raise CollectiveError("there is no process group: call torch.distributed.init_process_group first")
+        self._group = cast(Any, group if group is not None else dist.group.WORLD)
+        # One of `regroup` is none of those that torch keeps a list of.
+        is_own = isinstance(self._group, getattr(dist, "ProcessGroupGloo", ()))
+        name = "gloo" if is_own else backend_of(self._group, "cpu")
+        if name != "gloo":
+            told = name or "nothing"
+            raise CollectiveError(f"the operators go over gloo and NCCL, and this process group has {told} for the CPU")
+        self.carrier = self._group
+        """What its messages go over: of several `TorchGroup` of one process group, the same."""
+        rank: int = self._group.rank()
+        super().__init__(name, rank, self._group.size(), _standings.setdefault(self._group, RankStanding(rank)), hosts)
+        self.pool = _pools.setdefault(self._group, self.pool)
+        self._regrouping: Regrouping | None = None
+
+    def regroup(self, rank: int, *, everyone: bool, timeout_s: float) -> tuple[TorchGroup, list[int]]:
+        """Return a new group over gloo, and the ranks of this one that it has, by their new numbers.
+
+        Raises: as `Regrouping.meet`.
+        """
+        if self._regrouping is None:
+            self._regrouping = Regrouping(self.standing, self.world_size)
+        made, members = self._regrouping.meet(everyone=everyone, timeout_s=timeout_s)
+        left = {old: new for new, old in enumerate(members)}
+        hosts = [[left[old] for old in host if old in left] for host in self.hosts] if self.hosts is not None else None
+        _lost.append(self)
+        return TorchGroup(made, [host for host in hosts if host] if hosts is not None else None), members
+
+    def _give_up(self, missing: Sequence[int]) -> None:
+        """Close the connections to all ranks, who hear at once that this one waits no more.
+
+        Gloo has no call for it, and does it where a message is waited for in vain.
+        """
+        # The first may have closed its own already: then waiting for it is not in vain, but fails.
+        for peer in set(range(self.world_size)) - {self.rank, *missing}:
+            with suppress(RuntimeError):  # They are closed, or are now.
+                nothing = torch.empty(1, dtype=torch.uint8)
+                self._group.recv([nothing], peer, _IN_VAIN).wait(datetime.timedelta(milliseconds=1))
+
+    def _post_send(self, data: torch.Tensor, peer: int, tag: int) -> Any:
+        return self._post(self._group.send, data, peer, tag)
+
+    def _post_receive(self, data: torch.Tensor, peer: int, tag: int) -> Any:
+        return self._post(self._group.recv, data, peer, tag)
+
+    def _post(self, how: Any, data: torch.Tensor, peer: int, tag: int) -> Any:
+        try:
+            return how([data], peer, tag)
+        except RuntimeError as error:
+            raise self._lost(f"{named([peer])} cannot be reached: {error}", peer) from error
+
+    def _wait(self, work: Any, peer: int, deadline: float) -> None:
+        try:
+            # Gloo ends all that waits in a group once one has waited too long.
+            work.wait(datetime.timedelta(seconds=max(0.001, deadline - time.monotonic())))
+        except RuntimeError as error:
+            raise self._lost(f"{named([peer])} did not answer: {error}", peer) from error

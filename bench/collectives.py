@@ -1,0 +1,260 @@
+"""Times the collective operators: `python bench/collectives.py`. Medians, and what issue 16 asks for beside them.
+
+Four processes of this machine over gloo, on its loopback. What is compared takes turns in one run, so that a busy
+machine slows both alike, and a ratio is the median of those of all turns: the usual all-reduce of 8 B to 64 KiB and the
+ring of 1 to 64 MiB, both by our messages, with gloo's own, in place; 200 small tensors together and one by one. Bus
+bandwidth is that of nccl-tests (PERFORMANCE.md): 2(n-1)/n of the size by the time, on the rank that took longest.
+`simulated` runs a ring of a thousand ranks on the virtual clock. `compressed` has three isolated hosts on links of 100
+Mbit/s, and needs what the tests' hosts need: root, sshd, iproute2 and iptables. Parts by name: `python
+bench/collectives.py native`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import operator
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from dtagent.payload.collectives import (
+    AllReduceOperator,
+    Compression,
+    DistributedCommunicator,
+    HalfPrecision,
+    PowerSgd,
+    TopK,
+    batch_all_reduce,
+)
+from dtagent.payload.collectives.clock import NetworkLink, simulate
+from dtagent.payload.collectives.schedules import even_cuts, ring_all_reduce
+
+from tests.lab.fixtures import missing_requirement
+from tests.lab.hosts import Lab
+from tests.lab.interpreter import USER_PYTHON
+
+RANKS = 4
+SIZES_MIB = (1, 2, 4, 8, 16, 32, 64)
+SMALL_BYTES = (8, 64, 512, 4096, 16384, 65536)
+SMALL_CALLS = 20
+"""Of what is small, so many are timed at once."""
+SMALL_TENSORS, SMALL_ELEMENTS = 200, 1000
+SIMULATED_RANKS = 1000
+SLOW_HOSTS, SLOW_LINK, SLOW_ROWS, SLOW_COLUMNS = ("gpu1", "gpu2", "gpu3"), "100mbit", 2048, 1024
+PORT = 29500
+GLOO = "gloo's own"
+OF_NATIVE, BATCHED_FASTER, SIMULATED_S, TOP_K_FASTER = 0.8, 3, 10, 5
+
+
+class Turns(NamedTuple):
+    """What several pieces of work have taken, each in its turn."""
+
+    seconds: dict[str, list[float]]
+    """Of each piece, by turn, of the rank that took longest."""
+
+    def median(self, name: str) -> float:
+        """Return the seconds of a piece of work."""
+        return statistics.median(self.seconds[name])
+
+    def times(self, slower: str, faster: str) -> float:
+        """Return how many times as long one takes as another, by turns."""
+        return statistics.median(map(operator.truediv, self.seconds[slower], self.seconds[faster]))
+
+
+def in_turns(works: dict[str, Callable[[], object]], rounds: int, calls: int = 1) -> Turns:
+    """Return what each piece of work takes for one of several calls, without the first round."""
+    taken: dict[str, list[float]] = {name: [] for name in works}
+    for _round in range(rounds + 1):
+        for name, work in works.items():
+            dist.barrier()
+            began = time.perf_counter()
+            for _call in range(calls):
+                work()
+            slowest = torch.tensor((time.perf_counter() - began) / calls, dtype=torch.float64)
+            dist.all_reduce(slowest, dist.ReduceOp.MAX)
+            taken[name].append(slowest.item())
+    return Turns({name: seconds[1:] for name, seconds in taken.items()})
+
+
+def native(comm: DistributedCommunicator, rounds: int) -> list[str]:
+    """Compare the ring with gloo's own all-reduce."""
+    ring, rows = AllReduceOperator(comm, "ring"), []
+    for size_mib in SIZES_MIB:
+        tensor = torch.zeros(size_mib << 18)
+        turns = in_turns(
+            {
+                GLOO: lambda tensor=tensor: dist.all_reduce(tensor),
+                "ring": lambda tensor=tensor: ring.all_reduce(tensor, in_place=True),
+            },
+            rounds,
+        )
+        moved = 2 * (RANKS - 1) / RANKS * (size_mib << 20) / 1e9
+        asked = f"   (at least {OF_NATIVE})" if size_mib >= 16 else ""
+        told = ", ".join(
+            f"{name} {turns.median(name) * 1e3:.1f} ms {moved / turns.median(name):.2f} GB/s" for name in turns.seconds
+        )
+        rows.append(f"{size_mib:>3} MiB: {told}; ring by gloo's own {turns.times(GLOO, 'ring'):.2f}{asked}")
+    return rows
+
+
+def small(comm: DistributedCommunicator, rounds: int) -> list[str]:
+    """Compare the usual all-reduce of what is small with gloo's own."""
+    usual, rows = AllReduceOperator(comm), []
+    for size in SMALL_BYTES:
+        tensor = torch.zeros(size // 4)
+        turns = in_turns(
+            {
+                GLOO: lambda tensor=tensor: dist.all_reduce(tensor),
+                "ours": lambda tensor=tensor: usual.all_reduce(tensor, in_place=True),
+            },
+            rounds,
+            SMALL_CALLS,
+        )
+        told = ", ".join(f"{name} {turns.median(name) * 1e6:.0f} µs" for name in turns.seconds)
+        rows.append(f"{size:>5} B: {told}; {turns.times('ours', GLOO):.1f} × gloo's own")
+    return rows
+
+
+def batched(comm: DistributedCommunicator, rounds: int) -> list[str]:
+    """Compare many small tensors together with one by one."""
+    usual = AllReduceOperator(comm)
+    tensors = [torch.zeros(SMALL_ELEMENTS) for _ in range(SMALL_TENSORS)]
+    turns = in_turns(
+        {
+            "together": lambda: batch_all_reduce(tensors, usual),
+            "one by one": lambda: [usual.all_reduce(tensor) for tensor in tensors],
+        },
+        rounds,
+    )
+    told = ", ".join(f"{name} {turns.median(name) * 1e3:.1f} ms" for name in turns.seconds)
+    faster = turns.times("one by one", "together")
+    asked = f"   (at least {BATCHED_FASTER} ×)"
+    return [f"{SMALL_TENSORS} tensors of {SMALL_ELEMENTS} float32: {told}; {faster:.1f} ×{asked}"]
+
+
+def compressed(comm: DistributedCommunicator, rounds: int) -> list[str]:
+    """Compare what goes over the wire as it is with what each compression sends, for a matrix of 8 MiB."""
+    usual = AllReduceOperator(comm)
+    tensor = torch.randn(SLOW_ROWS, SLOW_COLUMNS, generator=torch.Generator().manual_seed(comm.rank))
+    ways: dict[str, Compression | None] = {
+        "as it is": None,
+        "bfloat16": HalfPrecision(),
+        "top-k 1%": TopK(0.01),
+        "PowerSGD of rank 2": PowerSgd(2),
+    }
+    turns = in_turns(
+        {
+            name: lambda way=way: usual.all_reduce(tensor, "mean", compression=way, name="gradient")
+            for name, way in ways.items()
+        },
+        rounds,
+    )
+    rows = []
+    for name in turns.seconds:
+        asked = f"   (at least {TOP_K_FASTER} ×)" if name == "top-k 1%" else ""
+        told = f"{name} {turns.median(name) * 1e3:.0f} ms, {turns.times('as it is', name):.1f} ×{asked}"
+        rows.append(f"{comm.world_size} hosts, links of {SLOW_LINK}: {told}")
+    return rows
+
+
+def simulated() -> list[str]:
+    """Time the virtual clock, by what it takes of the processor: it runs alone, and has nothing to take turns with."""
+    cuts, began = even_cuts(1 << 18, SIMULATED_RANKS), time.process_time()
+    schedules = [ring_all_reduce(rank, cuts) for rank in range(SIMULATED_RANKS)]
+    told = simulate(schedules, 4, NetworkLink(20e-6, 1e9))
+    taken = time.process_time() - began
+    return [
+        f"ring of {SIMULATED_RANKS} ranks of 1 MiB, {sum(told.messages):,} messages: {taken:.1f} s"
+        f"   (at most {SIMULATED_S} s); on its own clock {told.seconds * 1e3:.1f} ms"
+    ]
+
+
+OVER_GLOO = {"small": small, "native": native, "batched": batched, "compressed": compressed}
+PARTS = (*OVER_GLOO, "simulated")
+
+
+def be_rank(part: str, rank: int, ranks: int, rounds: int, meeting: str) -> None:
+    """Take part in a comparison; the first rank prints it."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=ranks, timeout=timedelta(seconds=300))
+    rows = OVER_GLOO[part](DistributedCommunicator(rank, ranks), rounds)
+    if rank == 0:
+        print(json.dumps(rows), flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def arguments(part: str, rank: int, ranks: int, rounds: int, meeting: str) -> list[str]:
+    """Return what a rank's process is started with, besides the interpreter."""
+    script = str(Path(__file__).resolve())
+    return [script, part, "--rounds", str(rounds), "--rank", str(rank), "--ranks", str(ranks), "--meeting", meeting]
+
+
+def over_loopback(part: str, rounds: int) -> list[str]:
+    """Run a comparison in processes of its own."""
+    with tempfile.TemporaryDirectory() as directory:
+        meeting = f"file://{directory}/store"
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, *arguments(part, rank, RANKS, rounds, meeting)], stdout=subprocess.PIPE, text=True
+            )
+            for rank in range(RANKS)
+        ]
+        said = [process.communicate()[0] for process in ranks]
+    rows: list[str] = json.loads(said[0])
+    return rows
+
+
+def over_slow_links(part: str, rounds: int) -> list[str]:
+    """Run a comparison on isolated hosts, a rank on each."""
+    if missing := missing_requirement():
+        return [f"{part}: not measured, as the hosts {missing}"]
+    with Lab(SLOW_HOSTS, user_python=Path(sys.prefix)) as lab:
+        hosts = [lab[name] for name in SLOW_HOSTS]
+        meeting = f"tcp://{hosts[0].address}:{PORT}"
+
+        def run(rank: int) -> Sequence[str]:
+            hosts[rank].limit(SLOW_LINK)
+            started = ["env", "GLOO_SOCKET_IFNAME=eth0", USER_PYTHON]
+            done = hosts[rank].run([*started, *arguments(part, rank, len(hosts), rounds, meeting)], timeout=600)
+            return json.loads(done.stdout) if rank == 0 else ()  # type: ignore[no-any-return]  # a list of rows
+
+        with ThreadPoolExecutor(len(hosts)) as pool:
+            return list(next(iter(pool.map(run, range(len(hosts))))))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="by default all")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--ranks", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--meeting", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.rank is not None:
+        be_rank(options.parts[0], options.rank, options.ranks, options.rounds, options.meeting)
+        return
+    for part in options.parts or PARTS:
+        if part == "simulated":
+            rows = simulated()
+        else:
+            rows = (over_slow_links if part == "compressed" else over_loopback)(part, options.rounds)
+        for row in rows:
+            print(row, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""A job that is being composed: what there is to begin with, and what it would do, cost and lack."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from dttui import locations
+from dttui.app.caller import ForCaller, for_caller
+
+if TYPE_CHECKING:
+    from dttui.compose.draft_answers import AdviceAnswer, CostAnswer, CostQuestion, DraftCost, DraftPreview, Offer
+    from dttui.compose.templates import Template
+    from dttui.export.rendered import Rendered
+    from dttui.fleet.live import EnvironmentStatus
+    from dttui.frameworks.base import Framework
+    from dttui.inventory.models import Environment, Inventory
+    from dttui.planning.compose_state import ComposeState
+    from dttui.planning.costing import Costed
+    from dttui.planning.models import Plan
+    from dttui.planning.submission import Submission
+    from dttui.spec.findings import Finding
+    from dttui.spec.models import Job
+
+
+class Begun(NamedTuple):
+    """A job made of a template, before it is written."""
+
+    files: Sequence[Rendered]
+    """Its file, and what it runs."""
+    replaced: Sequence[str]
+    """Which of them are there already."""
+    plan: Plan
+    packages: Sequence[str]
+    """What the interpreter of each host has to have."""
+
+
+class Drafts(ForCaller):
+    """What is said of drafts to one caller."""
+
+    @for_caller
+    def frameworks(self, *names: str) -> tuple[Framework, ...]:
+        """Return the frameworks of these names, or all. Raises UsageError where there is none of a name."""
+        from dttui.frameworks.registry import frameworks, get_framework
+
+        return tuple(map(get_framework, names)) if names else frameworks()
+
+    @for_caller
+    def templates(self, framework: str | None = None) -> list[Template]:
+        """Return all templates, or those of a framework. Raises UsageError where there is none of that name."""
+        from dttui.compose.templates import read_templates
+
+        found = read_templates(locations.shipped("examples"))
+        if framework is None:
+            return found
+        (wanted,) = self.frameworks(framework)
+        return [item for item in found if item.framework == wanted.name]
+
+    @for_caller
+    def template(self, framework: str | None, name: str | None) -> Template:
+        """Return one template; see `choose_template`. Raises UsageError where there is none such."""
+        from dttui.compose.templates import choose_template
+
+        return choose_template(self.templates(), framework, name)
+
+    @for_caller
+    def begin(
+        self, template: Template, environments: Sequence[Environment], inventory: Inventory, name: str, target: Path
+    ) -> Begun:
+        """Return a job of a template on environments, for a directory; writes nothing. See `made_for`.
+
+        Args:
+            template: what to begin with.
+            environments: those to run on, the master first; for none, the first of the inventory.
+            inventory: where they and the dataset are looked up.
+            name: the job's.
+            target: the directory.
+
+        Raises:
+            UsageError: there is no environment.
+        """
+        from dttui.compose.templates import environments_for, made_for
+        from dttui.export.writing import replaced_files
+        from dttui.planning.planner import plan
+
+        job = made_for(template, environments or environments_for(template, inventory), inventory, name)
+        files = template.files_for(job)
+        return Begun(files, replaced_files(target, files), plan(job, inventory), template.packages())
+
+    @for_caller
+    def open_points(self, job: Job, base: Path) -> list[Finding]:
+        """Return what a valid job leaves open, and what is wrong in it by itself; see `check_open_points`."""
+        from dttui.compose.open_points import check_open_points
+
+        return check_open_points(job, base)
+
+    @for_caller
+    def cost(self, state: ComposeState, inventory: Inventory, statuses: Mapping[str, EnvironmentStatus]) -> DraftCost:
+        """Return what a draft costs by what is known of the hosts now; see `cost_of_draft`."""
+        from dttui.compose.estimates import cost_of_draft
+
+        return cost_of_draft(state, inventory, statuses)
+
+    @for_caller
+    def preview(
+        self,
+        state: ComposeState,
+        inventory: Inventory,
+        statuses: Mapping[str, EnvironmentStatus],
+        base: Path,
+        costed: Costed | None = None,
+    ) -> DraftPreview:
+        """Return what would run if a draft were launched now; see `preview_draft`."""
+        from dttui.compose.draft import preview_draft
+
+        return preview_draft(state, inventory, statuses, base, costed)
+
+    @for_caller
+    def advise(self, state: ComposeState, inventory: Inventory, statuses: Mapping[str, EnvironmentStatus]) -> Offer:
+        """Return the layouts that suit a draft, the fastest first. Raises UsageError where there is none."""
+        from dttui.compose.estimates import advise
+
+        return advise(state, inventory, statuses)
+
+    @for_caller
+    def estimate(self, question: CostQuestion, submission: Submission | None) -> CostAnswer:
+        """Return what training costs: of a job with what the question changes, or of the question alone."""
+        from dttui.compose.costs import estimate
+
+        return estimate(question, submission)
+
+    @for_caller
+    def recommend(self, question: CostQuestion, submission: Submission | None) -> AdviceAnswer:
+        """Return which layouts are fastest: for a job, or for what the question says alone."""
+        from dttui.compose.costs import recommend
+
+        return recommend(question, submission)

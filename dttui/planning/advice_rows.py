@@ -1,0 +1,102 @@
+"""What a search for layouts came to, in rows and sentences for a person. The terminal and the screen draw the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dtagent.protocol.metric_fields import scaled
+
+from dttui.i18n import _
+from dttui.planning.advising import framework_of
+from dttui.planning.cost.recommend import Advice, JobAdvice, Recommendation
+from dttui.planning.cost_text import CostTable, gap_text, memory_range, seconds
+from dttui.sanitize import clean
+
+_WORDS = frozenset({5, 6, 7})
+"""CostTable of words; the others are numbers."""
+
+
+def sought(found: JobAdvice, labels: Mapping[str, str]) -> list[str]:
+    """Return what was searched for, then what is usual by the model's size alone, a line each.
+
+    Args:
+        found: what the search came to.
+        labels: what frameworks are called, by name; one that is not among them is called by its name.
+    """
+    advice = found.advice
+    batch = _("global batch {batch}") if found.batch_is_given else _("global batch {batch} (taken by default)")
+    told = [f"{found.gpus} × {clean(found.gpu)} · {batch.format(batch=f'{found.global_batch:,}')}"]
+    label = labels.get(advice.framework, advice.framework)
+    told.append(_("by size alone: {framework}; {reason}").format(framework=label, reason=advice.framework_reason))
+    if advice.guide:
+        told.append(advice.guide)
+    elif not found.shape_is_given:
+        told.append(_("Layers and hidden size are not given: those of a published model are taken."))
+    return told
+
+
+def compared(advice: Advice) -> str:
+    """Return how many layouts were looked at, and how many of them are out of the question."""
+    text = _("{tried} layouts compared, {large} of them too large")
+    return text.format(tried=f"{advice.tried:,}", large=f"{advice.too_large:,}")
+
+
+def layouts(candidates: Sequence[Recommendation]) -> CostTable:
+    """Return a row a layout: its degrees and what goes with them, then what it costs."""
+    head = (
+        "DP",
+        "TP",
+        "PP",
+        "ZeRO",
+        _("micro"),
+        "SP",
+        _("recompute"),
+        _("schedule"),
+        _("step"),
+        _("tokens/s"),
+        _("GB/GPU"),
+    )
+    return CostTable(head, [_cells(item) for item in candidates], _WORDS)
+
+
+def common_gaps(candidates: Sequence[Recommendation]) -> list[str]:
+    """Return what is not counted of any of some candidates."""
+    first, *others = (item.estimate.not_counted for item in candidates) if candidates else ([],)
+    return [gap for gap in first if all(gap in other for other in others)]
+
+
+def reasons(candidates: Sequence[Recommendation]) -> list[list[str]]:
+    """Return for each layout what speaks for it, or against, and what is not counted of it and is of another."""
+    common = common_gaps(candidates)
+    # Of a row that takes another framework, that one's own.
+    own = [[gap_text(clean(gap)) for gap in item.estimate.not_counted if gap not in common] for item in candidates]
+    return [[clean("; ".join(item.reasons)), *gaps] for item, gaps in zip(candidates, own, strict=True)]
+
+
+def other_framework(framework: str | None, item: Recommendation, labels: Mapping[str, str]) -> str:
+    """Say which framework a layout takes instead of the job's, see `sought`; empty where that can train so."""
+    other = framework_of(framework, item)
+    if other is None or other == framework:
+        return ""
+    return _("→ takes {framework} instead").format(framework=clean(labels.get(other, other)))
+
+
+def _cells(item: Recommendation) -> tuple[str, ...]:
+    again = {"none": _("none"), "selective": _("selective"), "full": _("full")}
+    schedule = "–"
+    if item.pipeline_parallel_size > 1:
+        chunks = item.virtual_stages
+        schedule = _("chunks ×{chunks}").format(chunks=chunks) if chunks > 1 else "1F1B"
+    return (
+        str(item.data_parallel_size),
+        str(item.tensor_parallel_size),
+        str(item.pipeline_parallel_size),
+        str(item.zero_stage),
+        str(item.micro_batch),
+        "✓" if item.sequence_parallel else "–",
+        again[item.recompute],
+        schedule,
+        seconds(item.estimate.step_time_s.value),
+        scaled(item.estimate.tokens_per_s),
+        memory_range(item.estimate.memory_per_gpu_gb),
+    )

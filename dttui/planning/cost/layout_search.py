@@ -1,0 +1,161 @@
+"""Search all feasible layouts of a model on some hardware, and rank them by predicted step time, with reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from math import isqrt
+from typing import get_args
+
+from dttui.planning.cost.hardware import Hardware, Precision
+from dttui.planning.cost.layout import Fault, Layout, Recompute, faults
+from dttui.planning.cost.memory import MemoryEstimate, memory_per_gpu
+from dttui.planning.cost.shape import ModelShape
+from dttui.planning.cost.step_time import LayerTime, TimeEstimate, layer_time, step_time
+
+MAX_MICRO_BATCH = 64
+"""Sequences; with more, matrix products gain nothing further and activations only grow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is fixed beforehand; `None` is searched."""
+
+    data: int | None = None
+    tensor: int | None = None
+    pipeline: int | None = None
+    virtual_stages: int | None = None
+    micro_batch: int | None = None
+    zero_stage: int | None = None
+    recompute: Recompute | None = None
+    sequence_parallel: bool | None = None
+    precision: Precision | None = None
+    """Not searched: bf16 where nothing is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutCandidate:
+    """A layout with what it costs."""
+
+    layout: Layout
+    time: TimeEstimate
+    memory: MemoryEstimate
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search came to."""
+
+    candidates: tuple[LayoutCandidate, ...]
+    """The best of each (tensor, pipeline), the fastest first; all fit."""
+    tried: int
+    """Layouts that can be."""
+    too_large: int
+    """How many of them need more memory than a GPU has."""
+    smallest: LayoutCandidate | None
+    """Where none fits: the one that needs least memory."""
+
+
+def search(shape: ModelShape, hardware: Hardware, global_batch: int, wish: Wish | None = None) -> Found:
+    """Return the best layouts. Exhaustive over degrees, micro-batch, chunks, recomputation, sharding.
+
+    Args:
+        shape: the model.
+        hardware: what there is.
+        global_batch: sequences a step.
+        wish: what is fixed.
+    """
+    wish = wish or Wish()
+    best: dict[tuple[int, int], LayoutCandidate] = {}
+    smallest: LayoutCandidate | None = None
+    tried = too_large = 0
+    layers: dict[tuple[int, int, Recompute, bool], LayerTime] = {}
+    for layout in layouts(shape, hardware, global_batch, wish):
+        tried += 1
+        memory = memory_per_gpu(shape, layout)
+        if memory.high > hardware.gpu.memory_bytes:
+            too_large += 1
+            if smallest is None or memory.high < smallest.memory.high:
+                smallest = LayoutCandidate(layout, step_time(shape, layout, hardware), memory)
+            continue
+        key = (layout.tensor, layout.micro_batch, layout.recompute, layout.sequence_parallel)
+        if key not in layers:
+            layers[key] = layer_time(shape, layout, hardware)
+        time = step_time(shape, layout, hardware, layers[key])
+        pair = (layout.tensor, layout.pipeline)
+        if pair not in best or time.value < best[pair].time.value:
+            best[pair] = LayoutCandidate(layout, time, memory)
+    ranked = tuple(sorted(best.values(), key=lambda item: item.time.value))
+    return Found(ranked, tried, too_large, None if ranked else smallest)
+
+
+def layouts(shape: ModelShape, hardware: Hardware, global_batch: int, wish: Wish) -> Iterator[Layout]:
+    """Yield every layout that can be and agrees with the wish, whether or not it fits into memory."""
+    for tensor in _degrees(wish.tensor, hardware.gpus):
+        if shape.heads % tensor or (wish.tensor is None and tensor > hardware.gpus_per_node):
+            continue
+        for pipeline in _degrees(wish.pipeline, hardware.gpus // tensor):
+            data = hardware.gpus // (tensor * pipeline)
+            if tensor * pipeline * data != hardware.gpus or wish.data not in (None, data):
+                continue
+            yield from _with_degrees(shape, hardware, Layout(data, tensor, pipeline, global_batch=global_batch), wish)
+
+
+def _with_degrees(shape: ModelShape, hardware: Hardware, degrees: Layout, wish: Wish) -> Iterator[Layout]:
+    if next(_degree_faults(shape, hardware, degrees), None) is not None:
+        return
+    sequence = wish.sequence_parallel if wish.sequence_parallel is not None else degrees.tensor > 1
+    stages = _zero_stages(degrees) if wish.zero_stage is None else (wish.zero_stage,)
+    share, rest = divmod(degrees.global_batch, degrees.data)
+    sizes: Iterable[int] = (wish.micro_batch,) if wish.micro_batch is not None else range(1, MAX_MICRO_BATCH + 1)
+    for micro in sizes:
+        if rest or share % micro or micro > share:
+            continue
+        for chunks in _chunks(shape, degrees, micro, wish):
+            for recompute in (wish.recompute,) if wish.recompute else get_args(Recompute):
+                for stage in stages:
+                    yield Layout(
+                        degrees.data,
+                        degrees.tensor,
+                        degrees.pipeline,
+                        chunks,
+                        micro,
+                        degrees.global_batch,
+                        stage,
+                        recompute,
+                        sequence,
+                        wish.precision or "bf16",
+                    )
+
+
+def _degree_faults(shape: ModelShape, hardware: Hardware, degrees: Layout) -> Iterator[Fault]:
+    """Say what is wrong with the degrees alone: with the smallest batch that they divide."""
+    alone = replace(degrees, global_batch=degrees.data)
+    return faults(alone, shape, hardware.gpus, hardware.gpus_per_node)
+
+
+def _zero_stages(degrees: Layout) -> tuple[int, ...]:
+    """Sharding that goes with the degrees."""
+    if degrees.data == 1:
+        return (0,)
+    return (0, 1) if degrees.pipeline > 1 else (0, 1, 2, 3)
+
+
+def _chunks(shape: ModelShape, degrees: Layout, micro: int, wish: Wish) -> Iterator[int]:
+    if degrees.pipeline == 1:
+        if wish.virtual_stages in (None, 1):
+            yield 1
+        return
+    micro_batches = degrees.global_batch // (degrees.data * micro)
+    per_stage = shape.layers // degrees.pipeline
+    for chunks in _degrees(wish.virtual_stages, per_stage):
+        if per_stage % chunks == 0 and (chunks == 1 or micro_batches % degrees.pipeline == 0):
+            yield chunks
+
+
+def _degrees(fixed: int | None, of: int) -> list[int]:
+    """Divisors of a number, or the one that is fixed."""
+    if fixed is not None:
+        return [fixed]
+    small = [number for number in range(1, isqrt(of) + 1) if of % number == 0]
+    return small + [of // number for number in reversed(small) if number * number != of]

@@ -1,0 +1,66 @@
+"""One rank that an MPI has started: does what those of gloo do, or loses another in the middle of a collective."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+
+import torch
+from dtagent.payload.collectives import (
+    AllReduceOperator,
+    CollectiveError,
+    CollectiveTimeoutError,
+    DistributedCommunicator,
+    mpi_communicator,
+)
+from dtagent.payload.collectives.mpi_group import MpiGroup
+
+from tests.collectives.gloo_ranks import check, check_messages, missed, said
+from tests.collectives.lost_ranks import lose_in_round, stop
+
+
+def lose(comm: DistributedCommunicator, timeout_s: float) -> dict[str, object]:
+    """Return what this rank hears when the last one stops in the middle of a ring; that one hears nothing."""
+    operator = AllReduceOperator(comm)
+    operator.all_reduce(torch.ones(100))
+    if comm.rank == comm.world_size - 1:
+        lose_in_round(2, stop)
+    began = time.monotonic()
+    try:
+        operator.all_reduce(torch.ones(1_000_000), timeout=timeout_s)
+    except CollectiveTimeoutError as error:
+        took, told = time.monotonic() - began, []
+        for call in (lambda: operator.all_reduce(torch.ones(1)), comm.shrink, comm.rebuild):
+            try:
+                call()
+            except (CollectiveError, CollectiveTimeoutError) as refusal:
+                told.append(str(refusal))
+        return {"missing": error.missing, "took": took, "refused": told}
+    return {}
+
+
+def main(what: str) -> None:
+    torch.set_num_threads(1)
+    comm = mpi_communicator(timeout_s=60)
+    assert comm.backend == "mpi"
+    found: dict[str, object] = {"rank": comm.rank, "ranks": comm.world_size}
+    if what == "lose":
+        found.update(lose(comm, 2.0))
+    else:
+        found["count"] = check(comm, lambda hosts: MpiGroup(hosts=hosts))
+        check_messages(comm)
+        found["errors"] = said(comm)
+        (row,) = AllReduceOperator(comm).benchmark([(1000,)], num_trials=2)
+        found["seconds"] = row.seconds
+        found["missed"] = missed(comm) if comm.world_size > 2 else []
+    sys.stdout.flush()
+    os.write(1, f"{json.dumps(found)}\n".encode())  # At once: no other line comes between.
+    if what == "lose":
+        signal.pause()  # Until all have told and the job is ended: what has lost a rank cannot end by itself.
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

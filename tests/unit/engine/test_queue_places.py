@@ -1,0 +1,119 @@
+"""How often hosts are asked for a place, and when a job lets others by: with hosts that are fakes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from dtagent.protocol.queueing import QueueReply, QueueRequest
+from dtagent.protocol.telemetry import GpuWait
+
+from dttui import jobs
+from dttui.engine import queue_places
+from dttui.engine.context import JobContext
+from dttui.engine.queue_places import QueuePlaces
+from dttui.errors import AuthenticationError, HostError, HostKeyError, HostUnreachableError
+from dttui.inventory.models import Environment, Inventory
+from dttui.jobs.event_log import EventLog
+from dttui.planning.planner import plan
+from dttui.spec.models import Run
+from dttui.transport.base import Nobody
+from tests.fake_transport import FakeTransport
+from tests.unit.seed_cluster import environment, make_job
+from tests.waiting import until
+
+INVENTORY = Inventory(
+    environments=tuple(
+        environment(name, gpus=2, address=f"10.0.0.{i}", python="/py") for i, name in enumerate("abc", 1)
+    )
+)
+
+
+class FakeAgents:
+    """Agents that answer as told, or cannot be reached, and what was asked of them."""
+
+    def __init__(self, answers: Mapping[str, QueueReply | HostError]) -> None:
+        self._answers = answers
+        self.connects: list[str] = []
+        self.asked: dict[str, list[QueueRequest]] = {}
+
+    async def connect(self, environment: Environment, *_how: object) -> SimpleNamespace:
+        name = environment.name
+        self.connects.append(name)
+        answer = self._answers[name]
+        if isinstance(answer, HostError):
+            raise answer
+
+        async def call(_method: str, request: QueueRequest, *_more: object) -> QueueReply:
+            self.asked.setdefault(name, []).append(request)
+            return answer
+
+        async def close() -> None:
+            pass
+
+        return SimpleNamespace(hello=SimpleNamespace(keeps_line=True), call=call, close=close)
+
+
+@pytest.fixture
+async def standing() -> AsyncIterator[list[QueuePlaces]]:
+    """Job's places, which are left after the test."""
+    found: list[QueuePlaces] = []
+    yield found
+    for places in found:
+        await places.leave()
+
+
+def stand(
+    monkeypatch: pytest.MonkeyPatch, agents: FakeAgents, standing: list[QueuePlaces], *named: str, others: Sequence[str]
+) -> QueuePlaces:
+    monkeypatch.setattr(queue_places, "AgentClient", agents)
+    monkeypatch.setattr(queue_places, "POLL_S", 0.01)
+    monkeypatch.setattr(queue_places, "RETRY_S", 0.02)
+    directory = jobs.create("x")
+    made = plan(make_job(*named, run=Run(script="train.py", workdir="/srv")), INVENTORY)
+    job = JobContext(
+        directory, EventLog(directory.events), FakeTransport({}), Nobody(), INVENTORY, _no_plan, Path(), {}
+    )
+    places = QueuePlaces(job, made, 0, time.time(), others=others)
+    places.stand()
+    standing.append(places)
+    return places
+
+
+def _no_plan(*_known: Any) -> Any:
+    raise AssertionError("nothing is planned while a job waits")
+
+
+@pytest.mark.parametrize("refusal", [AuthenticationError("c", "no key fits"), HostKeyError("c", "unknown key")])
+async def test_one_that_lets_nobody_in_is_tried_ever_less_often_until_somebody_is_there(
+    monkeypatch: pytest.MonkeyPatch, standing: list[QueuePlaces], refusal: HostError
+) -> None:
+    agents = FakeAgents({"a": HostUnreachableError("a", "no route"), "c": refusal})
+    places = stand(monkeypatch, agents, standing, "a", others=["c"])
+    await until(lambda: agents.connects.count("a") > 40, "a to be tried again and again", 30.0)
+    tried = agents.connects.count("c")
+    assert 2 <= tried <= 8
+    places.retry_now()
+    await until(lambda: agents.connects.count("c") > tried, "c to be tried at once", 30.0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "lets_by"),
+    [
+        (QueueReply(0.0), True),
+        (QueueReply(0.0, before=[GpuWait("x", "li", 0.0, 1)]), False),
+    ],
+)
+async def test_a_job_keeps_nobody_waiting_for_hosts_on_which_it_never_has_room(
+    monkeypatch: pytest.MonkeyPatch, standing: list[QueuePlaces], answer: QueueReply, lets_by: bool
+) -> None:
+    """On `a` it has room and `b` is out of reach: one that does as well as `b` decides whether it lets others by."""
+    monkeypatch.setattr(queue_places, "ASIDE_S", 0.0)
+    agents = FakeAgents({"a": QueueReply(0.0, has_room=True), "b": HostUnreachableError("b", "no route"), "c": answer})
+    stand(monkeypatch, agents, standing, "a", "b", others=["c"])
+    await until(lambda: len(agents.asked.get("a", [])) > 20, "a to be asked again and again", 30.0)
+    assert agents.asked["a"][-1].stands_aside is lets_by
