@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 IMAGES = {
     "torch:2": "sha256:0123456789abcdef",
@@ -76,7 +76,7 @@ def engine(directory: Path) -> Iterator[Engine]:
         yield Engine(directory)
     finally:
         daemon.terminate()
-        daemon.wait(10)
+        daemon.wait(PATIENCE_S)
 
 
 def client() -> None:
@@ -188,7 +188,7 @@ class _Daemon:
 
     def _answer(self, body: dict[str, Any]) -> dict[str, Any]:
         if body["do"] == "list":
-            return {"containers": [{"name": name} for name in self._containers]}
+            return {"containers": [{"name": name} for name in list(self._containers)]}
         if body["do"] == "history":
             return {"runs": self._runs}
         if body["do"] == "image":
@@ -204,6 +204,7 @@ class _Daemon:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
+        wait_until(lambda: self._containers.get(body["name"]) is not child, "its removal")
         return {"code": 0, "said": body["name"] + "\n"}
 
 

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-import contextlib
+import itertools
+import os
 import socket
+
+_PLACES = range(10_000, 20_000)
+"""Below those that the kernel gives to who asks for any: of it nobody is given one between its choice and its use."""
+_next = itertools.count(os.getpid() * 101)
+"""Other processes of tests begin elsewhere, and one gives no port a second time before all others."""
 
 
 def free_ports(count: int) -> list[int]:
     """Return so many, each another one; somebody else may take one before it is used."""
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _index in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
+    found: list[int] = []
+    for number in itertools.islice(_next, len(_PLACES)):
+        port = _PLACES[number % len(_PLACES)]
+        if _is_free(port):
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise OSError(f"of the ports {_PLACES.start} to {_PLACES.stop - 1} fewer than {count} are free")
 
 
 def free_port() -> int:
     """Return one."""
     return free_ports(1)[0]
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True

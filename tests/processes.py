@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -82,5 +83,6 @@ def ended_agents(isolated_environment: None) -> Iterator[None]:
 def end_daemons(root: str) -> None:
     """End the daemons of an embedded cluster."""
     for pid in processes_like("daemon", root):
-        os.kill(pid, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):  # What one has just forked looks like it until its exec.
+            os.kill(pid, signal.SIGTERM)
     wait_until(lambda: not processes_like("daemon", root), "the daemons to end", END_DEADLINE_S)

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 Value = TypeVar("Value")
+PATIENCE_S = 60.0
+"""For what takes a moment: whatever is waited for may stand still for seconds, with other tests on few cores."""
 
 
-def wait_until(condition: Callable[[], Value], what: str, timeout_s: float = 10.0) -> Value:
+def wait_until(condition: Callable[[], Value], what: str, timeout_s: float = PATIENCE_S) -> Value:
     """Return what `condition` gives once that is true; `AssertionError` that names `what` after `timeout_s` seconds."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):
@@ -19,7 +21,7 @@ def wait_until(condition: Callable[[], Value], what: str, timeout_s: float = 10.
     return value
 
 
-async def until(condition: Callable[[], Value], what: str, timeout_s: float = 10.0) -> Value:
+async def until(condition: Callable[[], Value], what: str, timeout_s: float = PATIENCE_S) -> Value:
     """Do as `wait_until` while the loop goes on."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):

@@ -16,7 +16,9 @@ from tests.lab.hosts import Lab
 from tests.processes import demo_root as demo_root
 from tests.processes import shared_agents as shared_agents
 
-LATE_S = 60.0
+LATE_S = 120.0
+SLOW = (" own-name-slow", " reverse-dns", " slow-login")
+"""Ends of what is named for the time that it took."""
 
 
 @pytest.fixture
@@ -34,11 +36,17 @@ def inventory(hosts: Lab, tmp_path: Path) -> Path:
 
 
 def examine(inventory: Path, *names: str) -> dict[str, Any]:
-    """Return what doctor says, each finding by its code below its place."""
-    done = dttui("doctor", *names, "--inventory", inventory, "--output", "json")
-    assert done.stdout, done.stderr
-    document: dict[str, Any] = json.loads(done.stdout)
-    assert document["exit_code"] == done.returncode
+    """Return what doctor says, each finding by its code below its place.
+
+    What it calls slow counts where it is so twice: once may be the machine's doing, which has other tests to run.
+    """
+    for _time in range(2):
+        done = dttui("doctor", *names, "--inventory", inventory, "--output", "json")
+        assert done.stdout, done.stderr
+        document: dict[str, Any] = json.loads(done.stdout)
+        assert document["exit_code"] == done.returncode
+        if not any(finding.endswith(SLOW) for finding in wrong(document)):
+            break
     return document
 
 

@@ -90,7 +90,7 @@ def test_what_says_whether_a_job_goes_well_runs_in_the_container_of_its_ranks_an
     wait_until(lambda: not set.intersection(*(set(processes_with(mark)) for mark in marks)), "no run for a moment", 60)
     dttui("stop", job)
     wait_until(lambda: not processes_with(f"DTTUI_JOB_ID={job}"), "no process to be left", 60)
-    assert engine.containers() == []
+    wait_until(lambda: engine.containers() == [], "no container to be left", 60)
 
 
 def _says(job: str, words: str) -> bool:

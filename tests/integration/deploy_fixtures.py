@@ -25,6 +25,7 @@ from dttui.inventory.models import Environment
 from dttui.transport.base import Connection, RemoteCommand, Transport
 from dttui.transport.local import LocalTransport
 from tests.fake_transport import FakeHost, FakeProcess, FakeTransport
+from tests.waiting import PATIENCE_S
 
 ARCHITECTURE = os.uname().machine
 PROBE = {
@@ -58,7 +59,7 @@ def here(root: Path) -> Environment:
 
 @contextlib.asynccontextmanager
 async def connected(transport: Transport, environment: Environment) -> AsyncIterator[Connection]:
-    connection = await transport.connect(environment, Nobody(), 10)
+    connection = await transport.connect(environment, Nobody(), PATIENCE_S)
     try:
         yield connection
     finally:

@@ -16,10 +16,11 @@ import pytest
 
 from dttui.inventory.models import Environment
 from tests.ports import free_port as free_port
+from tests.waiting import PATIENCE_S
 
 BINARY = Path("/usr/sbin/sshd")
 USER = pwd.getpwuid(os.getuid()).pw_name
-START_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 60.0
 
 
 def require_sshd() -> None:
@@ -133,7 +134,7 @@ class Sshd:
         sessions = self.sessions()
         self.process.send_signal(signal.SIGCONT)
         self.process.terminate()
-        self.process.wait(timeout=10)
+        self.process.wait(PATIENCE_S)
         for pid in sessions:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
@@ -197,12 +198,12 @@ def running_sshd(
 def _children(pid: int) -> list[int]:
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except FileNotFoundError:
+    except OSError:  # It is gone, or goes while this reads.
         return []
 
 
 def _name(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
-    except FileNotFoundError:
+    except OSError:
         return ""

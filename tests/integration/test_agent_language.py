@@ -23,6 +23,7 @@ from dttui.rpc.client import AgentClient
 from dttui.transport.base import Nobody
 from dttui.transport.local import LocalTransport
 from tests.tui.catalogue import compile_catalogues
+from tests.waiting import PATIENCE_S
 
 HERE = Environment(name="gpu1", host="localhost")
 KEY = AttemptKey("job", 0)
@@ -38,7 +39,7 @@ def chinese() -> Iterator[None]:
 
 async def connect(root: Path) -> AgentClient:
     command = [sys.executable, "-I", "-m", "dtagent", "connect", "--root", str(root), "--idle-exit", "60"]
-    return await AgentClient.connect(HERE, LocalTransport(command), Nobody(), 20.0)
+    return await AgentClient.connect(HERE, LocalTransport(command), Nobody(), PATIENCE_S)
 
 
 @pytest.fixture

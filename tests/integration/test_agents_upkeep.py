@@ -27,7 +27,7 @@ from tests.fake_transport import FakeTransport
 from tests.integration.deploy_fixtures import PROBE, Nobody, answering, deploy_far, here, is_gone, names
 from tests.integration.headless import dttui, dttui_here, shell_job
 from tests.processes import controller_of, processes_like
-from tests.waiting import until, wait_until
+from tests.waiting import PATIENCE_S, until, wait_until
 
 ROOT = "/var/tmp/dtagent-0"
 
@@ -101,7 +101,7 @@ async def test_what_is_kept_for_warm_starts_is_in_its_row_and_ends_with_upgrade_
     inventory.write_text(json.dumps({"environments": [document]}))
 
     async def keep() -> int:
-        client = await AgentClient.connect(here(host), LocalTransport(), Nobody(), 20)
+        client = await AgentClient.connect(here(host), LocalTransport(), Nobody(), PATIENCE_S)
         try:
             request = WarmRequest(sys.executable, {"PYTHONPATH": str(tmp_path)})
             return (await client.call("warm", request, WarmReply)).pid or 0

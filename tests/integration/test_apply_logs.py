@@ -108,7 +108,9 @@ def test_a_reader_who_has_read_enough_ends_the_command_and_not_the_job(tmp_path:
 def test_a_job_that_is_started_again_goes_on_with_the_logs_of_the_new_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = f"echo attempt $DTTUI_ATTEMPT of $RANK; {FAILS_ONCE}; sleep 0.4; printf 'its end'"
+    here = f"{tmp_path}/$DTTUI_ATTEMPT"  # Rank 1 does not fail before rank 0 has printed anything.
+    meet = f"touch {here}-$RANK; until [ -e {here}-0 ]; do sleep 0.1; done"
+    command = f"echo attempt $DTTUI_ATTEMPT of $RANK; {meet}; {FAILS_ONCE}; sleep 0.4; printf 'its end'"
     directory, controller = begun(shell_job(tmp_path, {ONE: 1, TWO: 1}, command), demo(), monkeypatch, 0)
     wait_until(lambda: directory.logs(0, ONE).exists(), "the job to start", DEADLINE_S)
     done = dttui("attach", directory.job_id, "--logs", "all", "--output", "jsonl")

@@ -34,13 +34,14 @@ from tests.integration.deploy_fixtures import (
     deploy_here,
     names,
 )
+from tests.waiting import PATIENCE_S
 
 PROGRAM = Path(deploy_program.__file__).read_bytes()
 
 
 def say_version(root: Path, command: Sequence[str] = ("python", "-I", "-m", "dtagent")) -> str:
     argv = [str(root / "current" / "bin" / command[0]), *command[1:], "--version"]
-    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
+    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=PATIENCE_S).stdout.strip()
 
 
 def disk_usage(root: Path) -> int:
@@ -208,7 +209,7 @@ async def test_a_deployment_that_is_given_up_leaves_nothing(tmp_path: Path, sour
             begun.set()
 
     task = asyncio.create_task(deploy_here(root, source, on_progress=watch))
-    await asyncio.wait_for(begun.wait(), 30)
+    await asyncio.wait_for(begun.wait(), PATIENCE_S)
     was_there = root.exists()
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):

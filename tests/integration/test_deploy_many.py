@@ -26,6 +26,7 @@ from tests.integration.deploy_fixtures import (
     is_gone,
     play_silence,
 )
+from tests.waiting import PATIENCE_S
 
 
 async def test_several_hosts_each_end_in_their_own_way_and_in_their_order(source: WheelSource) -> None:
@@ -103,7 +104,7 @@ async def test_the_daemon_of_the_version_before_ends_and_the_new_one_takes_over(
         await deploy_all(
             [here(host)], transport, Nobody(), source=newer, on_progress=lambda _name, message: said.append(message)
         )
-        client = await AgentClient.connect(here(host), transport, Nobody(), 10)
+        client = await AgentClient.connect(here(host), transport, Nobody(), PATIENCE_S)
         await client.close()
         newer = WheelSource(wheelhouse, requirements, build_agent_wheel(requirements))
         said.append("done")

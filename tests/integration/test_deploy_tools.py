@@ -259,7 +259,7 @@ def test_with_py_spy_on_a_bare_host_stacks_tells_where_a_command_stands_also_whi
     assert told() == "rank 0 on gpu3 is at wait.py:5 (stuck)\n"
     (pid,) = (item.pid for item in lab3["gpu3"].processes() if item.cmdline.endswith("wait.py"))
     lab3["gpu3"].run(["kill", "-STOP", str(pid)])
-    wait_until(lambda: "is stopped by a signal (SIGSTOP)" in told(), "it to stop", 20)
+    wait_until(lambda: "is stopped by a signal (SIGSTOP)" in told(), "it to stop", 60)
     assert told().endswith(", at wait.py:5 (stuck)\n")
     lab3["gpu3"].run(["kill", "-CONT", str(pid)])
 

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -98,10 +97,11 @@ async def test_one_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> No
         f"import os, subprocess, time; os.environ['DTTUI_TEST'] = {tmp_path.name!r}; "
         "subprocess.Popen(['sleep', '600']); open('up', 'w'); time.sleep(600)"
     )
-    began = time.monotonic()
-    (told,) = await Hooked(tmp_path, code, timeout_s=2.0).run(ALERT)
-    assert "not done within 2 s" in told
-    assert time.monotonic() - began < 20
+    for limit_s in (2.0, 10.0, 30.0):  # On a machine under load it may not be up when the time is.
+        (told,) = await Hooked(tmp_path, code, timeout_s=limit_s).run(ALERT)  # Itself it takes ten minutes.
+        assert f"not done within {limit_s:g} s" in told
+        if is_there(tmp_path / "up"):
+            break
     assert is_there(tmp_path / "up")
     wait_until(lambda: processes_with(mark) == [], "its processes to be gone")
 
@@ -141,7 +141,9 @@ def test_a_job_raises_its_alerts_and_tells_its_program(tmp_path: Path) -> None:
     notify.chmod(0o755)
     command = (
         'echo starting; echo "CUDA error: out of luck" >&2; '
-        'echo \'{"step": 7, "loss": 42.5}\' >> "$DTTUI_METRICS"; exec sleep 1.5'
+        'echo \'{"step": 7, "loss": 42.5}\' >> "$DTTUI_METRICS"; '
+        # Until a reading of the host has come, and led to an alert.
+        f'for n in $(seq 300); do grep -qs \'"alert": "memory"\' {tmp_path}/events.txt && break; sleep 0.2; done'
     )
     monitoring = {
         "alerts": [
@@ -210,7 +212,8 @@ def test_a_new_controller_tells_the_program_of_nothing_that_was_before(tmp_path:
     directory = jobs.find(started.stdout.strip())
 
     def told() -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (tmp_path / "events.txt").read_text().splitlines()]
+        path = tmp_path / "events.txt"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     wait_until(lambda: any(event["kind"] == "alert" for event in told()), "the alert", DEADLINE_S)
     written = len([event for event in directory.read_events() if event.kind.value in ("job_state", "alert")])

@@ -93,9 +93,10 @@ async def test_the_rest_is_fetched_by_the_next_look_at_the_job(
 async def test_what_a_host_that_is_silent_has_is_left_for_later_and_what_it_has_no_more_is_given_up(
     directory: JobDirectory, environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dttui.engine.post_job_cleanup.LOOK_DEADLINE_S", 2.0)
     silent = environment.model_copy(update={"agent_root": "/proc/nowhere"})
-    assert (await look(directory, silent)).startswith("the rest was not fetched: gpu1: ")
+    with monkeypatch.context() as patched:
+        patched.setattr("dttui.engine.post_job_cleanup.LOOK_DEADLINE_S", 2.0)
+        assert (await look(directory, silent)).startswith("the rest was not fetched: gpu1: ")
     assert unfetched_nodes(directory.read_events()) == ["gpu1"]
     empty = environment.model_copy(update={"agent_root": str(tmp_path / "empty")})
     with Conversation(tmp_path / "empty"):

@@ -44,7 +44,10 @@ def open_to_others(*roots: Path) -> dict[str, str]:
     for root in roots:
         assert root.exists(), root
         for path in (root, *root.rglob("*")):
-            info = path.lstat()
+            try:
+                info = path.lstat()
+            except FileNotFoundError:  # Of an agent that still serves.
+                continue
             if info.st_mode & 0o077 and not stat.S_ISLNK(info.st_mode):
                 found[str(path)] = stat.filemode(info.st_mode)
     return found

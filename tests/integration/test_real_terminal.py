@@ -17,11 +17,12 @@ __all__ = ["terminal"]
 STEPS = """
     echo world size $WORLD_SIZE; i=0
     while [ $i -lt 20 ]; do i=$((i+1)); echo "{\\"step\\": $i, \\"loss\\": 2.5}" >> $DTTUI_METRICS; sleep 0.05; done
+    while [ ! -e %s ]; do sleep 0.1; done
 """
 
 
 def test_boxes_are_ticked_a_job_is_launched_and_followed_to_its_end(terminal: Terminal, tmp_path: Path) -> None:
-    job = shell_job(tmp_path, {}, STEPS)
+    job = shell_job(tmp_path, {}, STEPS % (tmp_path / "seen"))
     job.write_text(job.read_text() + "  resources: {gpu: {count: 1}}\n")
     terminal.start("tui", job, "--demo")
     terminal.wait_for("idle")
@@ -36,6 +37,8 @@ def test_boxes_are_ticked_a_job_is_launched_and_followed_to_its_end(terminal: Te
     terminal.wait_for("★ nlp-research-lab")
     terminal.press("C-l")
     terminal.wait_for("RUNNING")
+    terminal.wait_for("step 20")
+    (tmp_path / "seen").touch()
     shown = terminal.wait_for("SUCCEEDED")
     assert "★ nlp-research-lab" in shown
     assert "step 20" in shown

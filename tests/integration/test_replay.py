@@ -9,7 +9,7 @@ from pathlib import Path
 from dtagent.protocol.events import Event, EventKind
 from dtagent.protocol.rpc import to_wire
 
-from dttui import jobs
+from dttui import jobs, locations
 from dttui.jobs import JobView, PastFollower, read_events
 from dttui.jobs.following import JobFollower
 from tests.integration.headless import DEADLINE_S, dttui_here, shell_job, start_dttui
@@ -21,9 +21,11 @@ from tests.waiting import wait_until
 NODES = {"pytorch-dev-env": 1, "llm-training-env": 1}
 BREAKS = (
     'for i in 1 2 3 4 5 6; do echo "{\\"step\\": $i, \\"loss\\": 2.$i}" >> $DTTUI_METRICS; echo line $i; '
-    "sleep 0.3; done;"
-    " test $RANK = 1 && { echo no data >&2; exit 3; }; sleep 60"
+    "sleep 0.3; done; touch %(here)s/said-$RANK;"
+    " test $RANK = 1 && { %(wait)s; echo no data >&2; exit 3; }; sleep 60"
 )
+WAIT = "for n in $(seq 300); do [ -e {here}/said-0 ] && grep -qs seq {readings} && break; sleep 0.2; done"
+"""Until the other rank has printed all, and a reading of a host has come."""
 
 
 def shown(view: JobView) -> dict[str, object]:
@@ -53,7 +55,9 @@ def unreported(events: list[Event]) -> list[Event]:
 
 
 async def test_a_replay_shows_the_states_readings_reports_and_first_failure_of_the_live_run(tmp_path: Path) -> None:
-    running = start_dttui("--demo", "--apply", shell_job(tmp_path, NODES, BREAKS))
+    wait = WAIT.format(here=tmp_path, readings=locations.jobs_directory() / "*/telemetry/*-env.jsonl")
+    job = shell_job(tmp_path, NODES, BREAKS % {"here": tmp_path, "wait": wait})
+    running = start_dttui("--demo", "--apply", job)
     try:
         wait_until(lambda: jobs.list_jobs(), "a job to be there", DEADLINE_S)
         directory = jobs.find("last")

@@ -156,6 +156,7 @@ def test_a_canary_is_in_the_output_of_no_verb_and_in_no_file_but_the_logs(
     assert "RuntimeError" in done.stderr + done.stdout
     assert traces_in(done.stdout + done.stderr) == []
     (directory,) = (JobDirectory(item.path) for item in jobs_here())
+    wait_until(lambda: not directory.has_controller(), "the controller and its hooks to end")
     held = [path for path in directory.path.rglob("*") if path.is_file() and "logs" not in path.parts[-4:-1]]
     assert directory.metrics in held
     assert [(path, found) for path in held if (found := traces_in(path.read_text(errors="replace")))] == []
@@ -220,7 +221,7 @@ def test_a_controller_that_knows_no_value_says_so_and_what_was_found_before_stay
     assert done.returncode == 0, done.stderr
     (directory,) = jobs_here()
     log = directory.logs(0, ONE) / "0.out"
-    wait_until(lambda: b"alarm" in log.read_bytes(), "the secret to have been printed")
+    wait_until(lambda: log.exists() and b"alarm" in log.read_bytes(), "the secret to have been printed")
     os.kill(controller_of(directory.path), signal.SIGKILL)
     wait_until(lambda: not directory.has_controller(), "the controller to be gone")
     for name in ("CANARY", "KEY"):

@@ -98,6 +98,7 @@ async def test_a_node_that_only_serves_ends_once_the_others_have_and_the_job_suc
     running = asyncio.ensure_future(gang.gang.run())
     await until(lambda: view_of(gang).state is JobState.RUNNING, "all to run", DEADLINE_S)
     await until(lambda: printed(gang, TWO, "1.out") == "serves\n", "the server's log", DEADLINE_S)
+    await until(lambda: printed(gang, ONE, "service-store.out") == "serves\n", "the store's log", DEADLINE_S)
     (tmp_path / "go").touch()
     await asyncio.wait_for(running, DEADLINE_S)
     view = view_of(gang)
@@ -105,7 +106,6 @@ async def test_a_node_that_only_serves_ends_once_the_others_have_and_the_job_suc
     assert {name: node.state for name, node in view.nodes.items()} == dict.fromkeys((ONE, TWO), NodeStanding.ENDED)
     assert f"all others have ended well; services end on {TWO}" in gang.messages("progress")
     assert JobState.STOPPING not in [event.data.get("state") for event in gang.directory.read_events()]
-    assert printed(gang, ONE, "service-store.out") == "serves\n"
     assert processes_with(f"DTTUI_JOB_ID={gang.directory.job_id}") == []
 
 

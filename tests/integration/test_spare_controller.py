@@ -17,10 +17,10 @@ from dttui.launch import starting
 from dttui.launch.starting import SPARE, SpareController, start_controller
 from tests.integration.headless import dttui, result_of, shell_job
 from tests.processes import ended_agents as ended_agents
-from tests.processes import processes_like
+from tests.processes import parent_of, processes_like
 from tests.waiting import wait_until
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 MODULE = "dttui.engine"
 HOLDS = """
 import time
@@ -33,11 +33,18 @@ time.sleep(300)
 
 def children(parent: int) -> list[int]:
     """Return the spare controllers that a process has started."""
-    found = []
-    for pid in processes_like(MODULE, SPARE):
-        stat = Path(f"/proc/{pid}/stat")
-        if stat.exists() and int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
-            found.append(pid)
+    return [pid for pid in processes_like(MODULE, SPARE) if parent_of(pid) == parent]
+
+
+@pytest.fixture
+def others() -> set[int]:
+    """Spare controllers of this process that are ending: another test on this worker needed them."""
+    return {*children(os.getpid())}
+
+
+def new_child(others: set[int]) -> int:
+    """Wait until this process has started a spare controller; return it."""
+    (found,) = wait_until(lambda: {*children(os.getpid())} - others, "it to start", DEADLINE_S)
     return found
 
 
@@ -50,9 +57,9 @@ def test_apply_gives_its_job_to_the_controller_that_it_started_ahead(tmp_path: P
     wait_until(lambda: not processes_like(MODULE, str(directory.path)), "the controller to end", DEADLINE_S)
 
 
-def test_it_ends_where_the_job_is_refused() -> None:
+def test_it_ends_where_the_job_is_refused(others: set[int]) -> None:
     with SpareController():
-        (spare,) = wait_until(lambda: children(os.getpid()), "it to start", DEADLINE_S)
+        spare = new_child(others)
     wait_until(lambda: spare not in processes_like(MODULE), "it to end", DEADLINE_S)
 
 
@@ -69,13 +76,13 @@ def test_it_ends_where_its_client_is_killed() -> None:
 
 @pytest.mark.parametrize("dies", ["never", "before", "with the job in flight"])
 def test_a_job_gets_a_controller_whether_or_not_the_spare_is_still_there(
-    dies: str, monkeypatch: pytest.MonkeyPatch
+    dies: str, others: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = jobs.create("bench")
     lock = directory.claim()
     assert lock is not None
     with SpareController() as spare:
-        (pid,) = wait_until(lambda: children(os.getpid()), "it to start", DEADLINE_S)
+        pid = new_child(others)
 
         def die() -> None:
             os.kill(pid, signal.SIGKILL)
@@ -98,10 +105,10 @@ def test_a_job_gets_a_controller_whether_or_not_the_spare_is_still_there(
     assert "launch.json" in directory.controller_log.read_text()
 
 
-def test_one_that_is_too_slow_to_take_a_job_never_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_too_slow_to_take_a_job_never_takes_it(others: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starting, "TAKING_S", 0.1)
     with SpareController() as spare, open(os.devnull) as nothing:
-        (pid,) = wait_until(lambda: children(os.getpid()), "it to start", DEADLINE_S)
+        pid = new_child(others)
         os.kill(pid, signal.SIGSTOP)
         directory = jobs.create("bench")
         assert not spare.take([str(directory.path), "--launch"], nothing.fileno(), nothing.fileno())

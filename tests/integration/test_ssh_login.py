@@ -402,17 +402,27 @@ async def test_a_password_asked_for_interactively_is_known_for_one(transport: Ss
     assert [prompt.kind for prompt in person.asked] == [PromptKind.PASSWORD] * 2
 
 
-async def test_the_time_a_person_takes_does_not_count(transport: SshTransport, tmp_path: Path) -> None:
+async def test_the_time_a_person_takes_does_not_count(
+    transport: SshTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, taken_s = asyncio.get_running_loop(), 0.0
+    real = loop.time
+    monkeypatch.setattr(loop, "time", lambda: real() + taken_s)
+
     class Slow(Person):
         async def ask(self, prompt: Prompt) -> str | None:
+            nonlocal taken_s
+            as_long = asyncio.ensure_future(Deadline(TIMEOUT_S).run(asyncio.Event().wait()))
+            await asyncio.sleep(0)
+            taken_s += TIMEOUT_S
             with pytest.raises(TimeoutError):
-                await Deadline(1.0).run(asyncio.Event().wait())
+                await as_long
             return await super().ask(prompt)
 
     script = Script(["password", "keyboard-interactive"])
     with scripted_server(script) as server:
         person = Slow(password=["right"], one_time_code=["123456"])
-        connection = await transport.connect(scripted(server, tmp_path), person, 1.0)
+        connection = await transport.connect(scripted(server, tmp_path), person, TIMEOUT_S)
         await connection.close()
 
 

@@ -6,6 +6,7 @@ That version is had from the repository's own history, and runs by an interprete
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 import os
@@ -29,6 +30,7 @@ from dttui.transport.local import LocalTransport
 from tests.integration.deploy_fixtures import Nobody, deploy_here, here
 from tests.integration.headless import DEADLINE_S, dttui_here, result_of, shell_job, wait_for_state
 from tests.processes import end_daemons, processes_like
+from tests.waiting import wait_until
 
 BEFORE = "cd5409e5~1"
 REPOSITORY = Path(__file__).parents[2]
@@ -95,7 +97,7 @@ def before(code: Path, wheelhouse: Path, requirements: tuple[Requirement, ...], 
 def test_a_running_job_is_read_and_stopped(before: Before) -> None:
     shown = result_of(dttui_here("status", before.job, "--output", "json"))
     assert (shown["state"], [node["state"] for node in shown["nodes"]]) == ("RUNNING", ["running"])
-    assert before.lines() == ["first"]
+    wait_until(lambda: before.lines() == ["first"], "what the rank prints", DEADLINE_S)
     stopped = dttui_here("stop", before.job)
     assert stopped.returncode == 0, stopped.stderr
     assert result_of(dttui_here("status", before.job, "--output", "json"))["state"] == "CANCELLED"
@@ -112,7 +114,8 @@ def test_its_agent_is_upgraded_and_its_controller_replaced_while_it_runs(
     agents = dttui_here("agents", "status", "--inventory", before.inventory)
     assert "1 running" in agents.stdout, agents.stderr
     for controller in processes_like(before.directory):
-        os.kill(controller, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # What one has just forked looks like it until its exec.
+            os.kill(controller, signal.SIGKILL)
     before.stop.touch()
     followed = dttui_here("attach", before.job)
     assert followed.returncode == 0, followed.stderr

@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinfo", "setpriv", "unshare")
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-_START_S = 30.0
+_START_S = 90.0
 _CONFIGURATION = """\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
