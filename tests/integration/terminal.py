@@ -45,6 +45,10 @@ class Terminal:
         """Return what is shown now."""
         return self.tmux("capture-pane", "-p")
 
+    def colours(self) -> str:
+        """Return the same with what its letters look like."""
+        return self.tmux("capture-pane", "-p", "-e")
+
     def wait_for(self, text: str) -> str:
         """Wait until a text is shown; return the screen."""
         try:
