@@ -24,6 +24,7 @@ from tests.waiting import wait_until
 ONE, TWO = "pytorch-dev-env", "llm-training-env"
 GLOO = """
 import os, signal, torch, torch.distributed as dist
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Who loses the other is to fail by itself.
 dist.init_process_group("gloo")
 rank, tensor = dist.get_rank(), torch.ones(4)
 for step in range(2):
