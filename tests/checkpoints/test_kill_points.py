@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from dtagent.checkpoints.search import newest_complete
 
 from tests.checkpoints.kills import kills, record
 from tests.checkpoints.writers import ROOT, WRITERS, Writer, load_sharded, save_sharded
+from tests.ports import free_port
 
 ROUNDS, SEED = 12, 15
 
@@ -78,7 +78,7 @@ def test_shards_of_several_ranks_are_complete_with_all_of_them(tmp_path: Path) -
     root.mkdir()
 
     def write() -> None:
-        told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": "2"}
+        told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
         command = [sys.executable, "-m", "tests.checkpoints.sharded_rank", str(root), "2"]
         ranks = [subprocess.Popen(command, cwd=ROOT, env={**os.environ, **told, "RANK": str(rank)}) for rank in (0, 1)]
         assert [rank.wait(timeout=120) for rank in ranks] == [0, 0]
@@ -93,12 +93,6 @@ def test_shards_of_several_ranks_are_complete_with_all_of_them(tmp_path: Path) -
         found += [step] if not found or found[-1] != step else []
     assert found == [None, 0, 1]
     assert len(list((root / "step-1").glob("*.distcp"))) == 2
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def test_the_number_of_the_directory_itself_is_no_step(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from dttui.engine.rendezvous import arrivals, process_group
 from dttui.errors import ExitCode
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
 from dttui.planning.models import BoundPlan
+from dttui.preflight import node_reachability
 from dttui.preflight.preflight import Preflight
 from tests.agent.conversation import processes_with
 from tests.integration.gangs import ONE, TWO, TestGang
@@ -115,8 +116,9 @@ async def test_the_rendezvous_is_where_the_preflight_saw_the_nodes_reach_the_mas
             made.append(self)
 
     monkeypatch.setattr(attempt, "Preflight", Seen)
+    monkeypatch.setattr(node_reachability, "CALL_MARGIN_S", 60.0)  # A host that is busy for 5 s is not listened at.
     gang = TestGang(tmp_path, {ONE: 1, TWO: 1}, run={"command": ["sh", "-c", 'test "$MASTER_PORT" -gt 0']})
-    await asyncio.wait_for(gang.gang.run(), 60)
+    await asyncio.wait_for(gang.gang.run(), 150)
     bound = BoundPlan.model_validate_json(gang.directory.bound_plan(0).read_bytes())
     assert made[0].master_port == bound.bindings.master_port
     assert "port-not-tried" not in [event.data.get("code") for event in gang.directory.read_events()]
