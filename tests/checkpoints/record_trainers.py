@@ -11,23 +11,15 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.checkpoints.kills import Link, Tree
-from tests.checkpoints.recorder import Operation, recording, wait_to_be_watched
+from tests.checkpoints.recorder import MARK, Operation, mark, recording, wait_to_be_watched
 
 OUT = Path(__file__).parent / "recorded"
 STEPS = 8
-MARK = "MARK "
-
-
-def _tell(step: int) -> None:
-    """Tell that a checkpoint was written, and let that be noted before anything else is done."""
-    print(f"{MARK}{step}", flush=True)
-    time.sleep(0.05)
 
 
 def hugging_face(root: Path, *, shard: bool = False, **options: Any) -> None:
@@ -37,7 +29,7 @@ def hugging_face(root: Path, *, shard: bool = False, **options: Any) -> None:
     class Told(TrainerCallback):  # type: ignore[misc]
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.is_world_process_zero:
-                _tell(state.global_step)
+                mark(root, str(state.global_step))
 
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
     model = LlamaForCausalLM(LlamaConfig(vocab_size=64, max_position_embeddings=16, **sizes))
@@ -79,7 +71,7 @@ def lightning(root: Path, *, strategy: Any = "auto", devices: int = 1, **options
         def on_train_batch_end(self, trainer: Any, *given: Any, **named: Any) -> None:
             super().on_train_batch_end(trainer, *given, **named)
             if trainer.global_step % 2 == 0 and trainer.is_global_zero:
-                _tell(trainer.global_step)
+                mark(root, str(trainer.global_step))
 
     saver = Told(dirpath=root, every_n_train_steps=2, **options)
     kind = (
@@ -167,8 +159,9 @@ def _keep(name: str, operations: list[Operation], after: Tree) -> None:
 def main(arguments: list[str]) -> None:
     if arguments[:1] == ["--write"]:
         write, ranks, options = RECORDINGS[arguments[1]]
-        wait_to_be_watched()
-        write(Path(arguments[2]), **options)
+        root = Path(arguments[2])
+        wait_to_be_watched(root)
+        write(root, **options)
         sys.stdout.flush()
         if ranks > 1:
             os._exit(0)

@@ -1,7 +1,8 @@
 """Records what a writer does to the files of a directory, by inotify; standard library only, so any interpreter can.
 
 Directories made by Python, in whatever process that has called `watch_new_directories`, are watched before anything can
-be put into them, so that no operation is missed and their order is the real one.
+be put into them, so that no operation is missed and their order is the real one. A rank in another process waits for
+that by `wait_to_be_watched`, and by `mark` for what it tells to be noted: beside the directory there is a file then.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import select
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +21,10 @@ from typing import NamedTuple
 _MODIFY, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO = 0x2, 0x8, 0x40, 0x80
 _CREATE, _DELETE, _IS_DIRECTORY, _OVERFLOW = 0x100, 0x200, 0x40000000, 0x4000
 _HEADER = struct.Struct("iIII")
-_MADE_ENOUGH_S = 0.05
+MARK = "MARK "
+"""Begins a line that a rank tells on stdout."""
+_LOOK_S = 0.002
+_PATIENCE_S = 60.0
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -46,6 +51,8 @@ class Recorder:
         self._modified: set[str] = set()
         self._lock = threading.Lock()
         self._reading = threading.Lock()
+        self._noted = _notes_of(root)
+        self._noted.mkdir(exist_ok=True)
         for parent, _, _ in os.walk(root):
             self.add(parent)
 
@@ -57,11 +64,13 @@ class Recorder:
         if number >= 0:
             with self._lock:
                 self._paths.setdefault(number, path)
+            (self._noted / _note(path)).touch()
 
     def mark(self, text: str) -> None:
         """Note between the operations what their writer tells."""
         self.read()
         self.operations.append(Operation("mark", text))
+        (self._noted / _note(f"mark {text}")).touch()
 
     def read(self) -> None:
         """Take what has happened up to now."""
@@ -102,6 +111,7 @@ class Recorder:
             told.append(Operation("close", path))
         elif mask & _DELETE:
             told.append(Operation("rmdir" if is_directory else "delete", path))
+            (self._noted / _note(path)).unlink(missing_ok=True)
         elif mask & _MOVED_FROM:
             self._from[cookie] = path
         elif mask & _MOVED_TO:
@@ -130,11 +140,36 @@ def watch_new_directories(tell: Callable[[str], None]) -> None:
     os.mkdir = made  # type: ignore[assignment]  # the same call with a wait behind it
 
 
-def wait_to_be_watched() -> None:
-    """For a rank: whoever records does so in another process, which needs a moment for each new directory."""
-    import time
+def wait_to_be_watched(root: Path) -> None:
+    """For a rank: whoever records does so in another process, which needs a while for each new directory."""
+    watch_new_directories(lambda path: _wait_for_note(root, path) if _is_below(path, root) else None)
 
-    watch_new_directories(lambda _path: time.sleep(_MADE_ENOUGH_S))
+
+def mark(root: Path, text: str) -> None:
+    """For a rank: tell on stdout what is to be noted between the operations, and wait until it is."""
+    print(f"{MARK}{text}", flush=True)
+    _wait((_notes_of(root) / _note(f"mark {text}")).exists, text)
+
+
+def _wait_for_note(root: Path, path: str) -> None:
+    note = _notes_of(root) / _note(os.path.relpath(os.path.realpath(path), os.path.realpath(root)))
+    _wait(lambda: note.exists() or not os.path.isdir(path), path)  # It may not have been made, or be gone again.
+
+
+def _wait(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"nobody records {what}"
+        time.sleep(_LOOK_S)
+
+
+def _notes_of(root: Path) -> Path:
+    """Return where it is noted what is watched and what was told: beside what is recorded."""
+    return root.with_name(f"{root.name}.noted")
+
+
+def _note(text: str) -> str:
+    return text.replace("%", "%25").replace("/", "%2f")
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from pathlib import Path
 
 import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict_saver import save
@@ -17,7 +18,7 @@ from tests.checkpoints.writers import state_of
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    wait_to_be_watched()
+    wait_to_be_watched(Path(sys.argv[1]))
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     for step in range(int(sys.argv[2])):

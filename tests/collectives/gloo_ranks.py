@@ -31,6 +31,8 @@ from dtagent.payload.collectives.message_passing import MessageGroup
 from dtagent.payload.collectives.nccl_group import NcclGroup
 from dtagent.payload.collectives.torch_group import TorchGroup
 
+from tests.collectives.patience import be_patient
+
 REDUCED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sum": lambda found: found.sum(0),
     "max": lambda found: found.amax(0),
@@ -225,7 +227,7 @@ def missed(comm: DistributedCommunicator) -> list[int]:
     if comm.rank == comm.world_size - 1:
         return []
     try:
-        AllReduceOperator(comm).all_reduce(torch.ones(1), timeout=0.5)
+        AllReduceOperator(comm).all_reduce(torch.ones(1), timeout=5.0)
     except CollectiveTimeoutError as error:
         return list(error.missing)
     return []
@@ -242,6 +244,7 @@ class GlooInRounds(NcclGroup):
 
 
 def main(rank: int, world_size: int, place: str, backend: str = "gloo") -> None:
+    be_patient()
     if backend == "nccl":
         torch.cuda.set_device(rank)
     store = dist.FileStore(place, world_size)  # type: ignore[attr-defined]  # it is in no `__all__`

@@ -15,6 +15,8 @@ import torch.distributed as dist
 from dtagent.payload.collectives import AllReduceOperator, CollectiveTimeoutError, DistributedCommunicator
 from dtagent.payload.collectives.requests import OPS
 
+from tests.collectives.patience import be_patient
+
 
 def tell(**found: object) -> None:
     print(json.dumps(found), flush=True)
@@ -84,6 +86,7 @@ def go_on(comm: DistributedCommunicator) -> None:
 
 def main(rank: int, world_size: int, store: str, victim: int, how: str, timeout_s: float) -> None:
     """Meet in a file, or at an address."""
+    be_patient()
     host, _, port = store.rpartition(":")
     place = (
         dist.TCPStore(host, int(port), is_master=rank == 0) if host else dist.FileStore(store, world_size)  # type: ignore[attr-defined]

@@ -20,6 +20,7 @@ from dtagent.payload.collectives.mpi_group import MpiGroup
 
 from tests.collectives.gloo_ranks import check, check_messages, missed, said
 from tests.collectives.lost_ranks import lose_in_round, stop
+from tests.collectives.patience import be_patient
 
 
 def lose(comm: DistributedCommunicator, timeout_s: float) -> dict[str, object]:
@@ -43,12 +44,13 @@ def lose(comm: DistributedCommunicator, timeout_s: float) -> dict[str, object]:
 
 
 def main(what: str) -> None:
+    be_patient()
     torch.set_num_threads(1)
     comm = mpi_communicator(timeout_s=60)
     assert comm.backend == "mpi"
     found: dict[str, object] = {"rank": comm.rank, "ranks": comm.world_size}
     if what == "lose":
-        found.update(lose(comm, 2.0))
+        found.update(lose(comm, 6.0))
     else:
         found["count"] = check(comm, lambda hosts: MpiGroup(hosts=hosts))
         check_messages(comm)

@@ -17,6 +17,7 @@ from dtagent.payload.collectives import (
 )
 
 from tests.collectives.lost_ranks import ENDS, lose_in_round, tell
+from tests.collectives.patience import be_patient
 
 
 def train(comm: DistributedCommunicator, plan: dict[int, tuple[int, str]], steps: int) -> None:
@@ -67,6 +68,7 @@ def train(comm: DistributedCommunicator, plan: dict[int, tuple[int, str]], steps
 
 
 def main(rank: int, world_size: int, place: str, timeout_s: float, *losses: str) -> None:
+    be_patient()
     store = dist.FileStore(place, world_size)  # type: ignore[attr-defined]  # it is in no `__all__`
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=60))
     torch.set_num_threads(1)

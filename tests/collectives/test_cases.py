@@ -122,7 +122,7 @@ def ranks(command: Callable[[Path], list[str]], place: Path) -> Iterator[Wrong]:
             os.close(pipe)
         os.close(told)
         try:
-            process.communicate(timeout=20)
+            process.communicate(timeout=60)
         finally:
             process.kill()
             process.communicate()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.collectives.patience import ANSWER_S
 from tests.collectives.starting import python, started
 from tests.lab.hosts import Lab
 from tests.lab.interpreter import USER_PYTHON
@@ -16,12 +17,18 @@ pytestmark = pytest.mark.torch
 ROOT = Path(__file__).parents[2]
 TRAINS = "tests.collectives.recovering_ranks"
 RANKS = "tests.collectives.lost_ranks"
-TIMEOUT_S = 2.0
+TIMEOUT_S = 6.0
+"""Longer than a busy machine holds up a rank that lives."""
+NOTICED_S = ANSWER_S + 8.0
+"""After that: until one that does not answer is not waited for any more, on a machine under load."""
 
 
 @pytest.mark.parametrize(
     ("how", "timeout_s", "within_s", "words"),
-    [("stop", TIMEOUT_S, TIMEOUT_S + 1, "rank 2 did not answer"), ("kill", 40.0, 5.0, "rank 2 ended")],
+    [
+        ("stop", TIMEOUT_S, TIMEOUT_S + NOTICED_S, "rank 2 did not answer"),
+        ("kill", 40.0, NOTICED_S, "rank 2 ended"),
+    ],
 )
 def test_all_others_name_the_rank_that_stops_in_the_middle_of_a_ring(
     how: str, timeout_s: float, within_s: float, words: str, tmp_path: Path
@@ -56,7 +63,7 @@ def test_a_host_that_is_cut_off_is_named_though_it_held_the_store(breakable_lab3
         for rank, missing in zip(ranks, ([1, 2], [0], [0]), strict=True):
             found = rank.told()
             assert found["missing"] == missing, found
-            assert found["took"] < TIMEOUT_S + 1
+            assert found["took"] < TIMEOUT_S + NOTICED_S
             assert "again" in rank.told()
         with_others, alone = [rank.told() for rank in (ranks[1], ranks[2])], ranks[0].told()
         assert [found["rank"] for found in with_others] == [0, 1]
@@ -72,7 +79,7 @@ def test_two_of_three_train_on_from_equal_state_when_the_third_is_killed_in_the_
         for number, rank in enumerate(left):
             found = rank.told()
             assert (found["rank"], found["ranks"]) == (number, [1, 2])
-            assert found["took"] < 10
+            assert found["took"] < 20
         ends = [rank.told() for rank in left]
         assert ends[0]["step"] == 6
         assert ends[0] == ends[1]
@@ -89,7 +96,7 @@ def test_five_go_on_through_three_losses_one_after_another(tmp_path: Path) -> No
             for rank in heard:
                 found = ranks[rank].told()
                 assert found["ranks"] == sorted(heard)
-                assert found["took"] < (5 if number != 1 else 10)
+                assert found["took"] < (20 if number != 1 else 30)
         ends = [ranks[rank].told() for rank in (1, 3)]
         assert ends[0]["step"] == 6
         assert ends[0] == ends[1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.ports import free_port
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -55,13 +56,11 @@ def measured(
     """
     config = directory / "config.json"
     config.write_text(json.dumps({"backend": backend}))
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
     usual = {
         **os.environ,
         "WORLD_SIZE": str(hosts),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
+        "MASTER_PORT": str(free_port()),
         "LOCAL_RANK": "0",
         "DTTUI_NODE_ADDRESSES": ",".join(["127.0.0.1"] * hosts),
         "DTTUI_CONFIG": str(config),

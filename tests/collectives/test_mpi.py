@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.collectives.patience import ANSWER_S
 from tests.collectives.starting import check_mistakes, python, started
 
 pytest.importorskip("torch")
@@ -53,7 +54,7 @@ def test_every_collective_gives_all_ranks_what_it_should_and_mistakes_are_heard_
     mpi: str, world_size: int
 ) -> None:
     command = mpirun(mpi, world_size, "all")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
     assert done.returncode == 0, done.stderr
     told = sorted((json.loads(line) for line in done.stdout.splitlines()), key=lambda found: found["rank"])
     assert [found["rank"] for found in told] == list(range(world_size))
@@ -73,7 +74,7 @@ def test_a_rank_that_stops_in_the_middle_is_named_by_all_others_in_time(mpi: str
         job.wait()
     assert [found["rank"] for found in told] == [0, 1, 2]
     assert [found["missing"] for found in told] == [[3], [3], [3]]
-    assert max(found["took"] for found in told) < 3
+    assert max(found["took"] for found in told) < 6 + ANSWER_S + 8
     remedy = "end this rank by MPI.COMM_WORLD.Abort() and start the job again from its last checkpoint"
     for found in told:
         again, *regrouped = found["refused"]

@@ -97,9 +97,14 @@ class Training:
         return max(item.step for item in self.kept() if item.attempt == attempt)
 
     def signal(self, host: Host, number: signal.Signals, pids: Iterable[int] | None = None) -> None:
-        """Send a signal to the job's processes of a host but its supervisor, or to others there."""
+        """Send a signal to the job's processes of a host but its supervisor, or to others there.
+
+        What is halted has come to a halt then: until it does, it may go on for a moment.
+        """
         chosen = list(processes_of(self.lab, host.name, self.directory) if pids is None else pids)
         host.run(["kill", f"-{number.name[3:]}", *map(str, chosen)], check=False)
+        if number is signal.SIGSTOP:
+            wait_until(lambda: all(acts_no_more(host, pid) for pid in chosen), "all to halt", DEADLINE_S)
 
     def files(self, host: Host, attempt: int) -> AttemptFiles:
         """Return the files of an attempt on a host, as they are seen here."""
@@ -140,6 +145,15 @@ class Training:
         for host in self.hosts:
             left = functools.partial(processes_of, self.lab, host.name, self.directory)
             wait_until(lambda left=left: not left(), f"nothing to be left on {host.name}")  # type: ignore[misc]
+
+
+def acts_no_more(host: Host, pid: int) -> bool:
+    """Whether a process of a host has come to a halt, or is gone."""
+    try:
+        stat = Path(f"/proc/{host.pid}/root/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    return stat.rpartition(") ")[2][0] in "TZX"
 
 
 def root_of(host: Host) -> Path:

@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 
 WAITS = """
 echo "attempt $DTTUI_ATTEMPT"
-[ "$DTTUI_ATTEMPT" = 1 ] && exit 0
+[ "$DTTUI_ATTEMPT" = 1 ] && until [ -e end ]; do sleep 0.05; done && exit 0
 [ "$RANK" = 1 ] && until [ -e go ]; do sleep 0.05; done && echo "the queue is full"
 sleep 1000
 """
@@ -61,7 +61,8 @@ def check(directory: jobs.JobDirectory) -> None:
 def test_an_alert_restarts_its_job(tmp_path: Path) -> None:
     """Over within 60 s."""
     directory = submitted(tmp_path)
-    (tmp_path / "go").touch()
+    for name in ("go", "end"):
+        (tmp_path / name).touch()
     check(directory)
 
 
@@ -70,8 +71,9 @@ def test_a_restart_for_an_alert_goes_on_under_another_controller(tmp_path: Path)
     directory = submitted(tmp_path)
     wait_until(lambda: "RUNNING" in states(directory), "the ranks", DEADLINE_S)
     (tmp_path / "go").touch()
-    wait_until(lambda: "STOPPING" in states(directory), "the attempt to be ended")
+    wait_until(lambda: "STOPPING" in states(directory), "the attempt to be ended", DEADLINE_S)
     kill_controller(directory)
+    (tmp_path / "end").touch()
     attached = dttui("attach", directory.job_id, "--output", "json")
     assert attached.returncode == 0, attached.stderr
     check(directory)

@@ -20,9 +20,10 @@ from dtagent.supervision import journal
 
 from tests.faults.login_node import start_after_restart
 from tests.faults.recovering import ended, lab, on_hosts, processes_of, restarts, submitted
-from tests.faults.shell_training import DEADLINE_S, TRAINS, Training, root_of
+from tests.faults.shell_training import DEADLINE_S, TRAINS, Training, acts_no_more, root_of
 from tests.faults.test_login_node import kill_controller
 from tests.integration.headless import example_job
+from tests.integration.slow_steps import slow_down
 from tests.integration.test_gpt_example import TINY
 from tests.lab.host import Host
 from tests.lab.hosts import Lab
@@ -206,6 +207,7 @@ def test_no_rank_outlives_its_attempt_and_whoever_has_its_pid_after_it_lives_on(
     training.wait_for_kept(0)
     training.signal(gpu3, signal.SIGKILL, recorded(training, gpu3, 0, 1)[1:])
     training.wait_for_kept(1)
+    wait_until(lambda: count_hidden(gpu3) >= 2, "what each rank has started beside itself")
     assert count_hidden(gpu3) == 2
 
     pids = recorded(training, gpu3, 1, 1, 2)
@@ -225,6 +227,7 @@ def test_no_rank_outlives_its_attempt_and_whoever_has_its_pid_after_it_lives_on(
     training.signal(gpu3, signal.SIGKILL, daemons(gpu3))
     training.signal(gpu1, signal.SIGKILL, recorded(training, gpu1, 3, 0)[1:])
     training.wait_for_kept(4)
+    wait_until(lambda: count_hidden(gpu3) >= 2, "what each rank has started beside itself")
     assert count_hidden(gpu3) == 2
     gpu3.run(["umount", BOOT_ID])
     training.let_go()
@@ -342,7 +345,9 @@ def test_a_checkpoint_for_which_the_disk_had_no_room_is_passed_over(lab: Lab, sh
         while True:
             stream.write(b"x" * 512)
     errors = training.directory.logs(0, "gpu1") / "0.err"
-    wait_until(lambda: "No space left on device" in errors.read_text(), "the disk to be full", DEADLINE_S)
+    wait_until(
+        lambda: errors.exists() and "No space left on device" in errors.read_text(), "the disk to be full", DEADLINE_S
+    )
     begun = [0, training.newest_of(0)]
     lab["gpu1"].run(["mount", "-o", "remount,size=8g", SHARED])
     filler.unlink()
@@ -359,6 +364,7 @@ def test_a_checkpoint_in_which_bits_have_changed_is_not_trained_on_from(lab: Lab
     args = ["--steps", "300", "--checkpoint-every", "20", "--keep-checkpoints", "9", "--resume", *TINY]
     checkpoint = {"dir": f"{SHARED}/kept", "shared": True}
     path = example_job(tmp_path, BOTH, *args)
+    slow_down(tmp_path / "gpt/train.py")
     directory = submitted(path, on_hosts(lab, tmp_path), on_node_failure="restart", checkpoint=checkpoint)
 
     def complete() -> list[Path]:
@@ -367,6 +373,7 @@ def test_a_checkpoint_in_which_bits_have_changed_is_not_trained_on_from(lab: Lab
     wait_until(lambda: len(complete()) >= 2, "two checkpoints", DEADLINE_S)
     rank = json.loads((AttemptFiles.of(root_of(lab["gpu1"]), directory.job_id, 0).ranks / "0.json").read_text())["pid"]
     lab["gpu1"].run(["kill", "-STOP", str(rank)])
+    wait_until(lambda: acts_no_more(lab["gpu1"], rank), "it to halt", DEADLINE_S)
     newest, before, *_ = complete()
     flip(newest / "state.pt")
     lab["gpu1"].run(["kill", "-KILL", str(rank)])

@@ -16,6 +16,7 @@ from dttui.jobs import JobDirectory
 from tests.faults.recovering import demo, ended, launched, on_hosts, submitted
 from tests.faults.recovering import lab as lab
 from tests.integration.headless import DEADLINE_S, example_job
+from tests.integration.slow_steps import slow_down
 from tests.integration.test_gpt_example import TINY
 from tests.lab.hosts import Lab
 from tests.processes import ended_agents as ended_agents
@@ -89,6 +90,7 @@ def test_a_training_whose_masters_host_is_off_ends_with_the_losses_and_parameter
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     path = example_job(tmp_path / "a", {"gpu1": 1, "gpu2": 1}, *args)
+    slow_down(tmp_path / "a/gpt/train.py")
     directory = submitted(path, on_hosts(lab, tmp_path), **kept_on_own_disks(DIRECTORY))
     wait_for_copy(directory, "gpu2", EVERY)
     lab["gpu1"].kill()

@@ -13,8 +13,8 @@ from dttui.jobs import JobDirectory
 from dttui.launch.stop_request import stop_job
 from tests.agent.conversation import processes_with
 from tests.integration.headless import DEADLINE_S, dttui, shell_job, wait_for_state
+from tests.processes import controller_of
 from tests.processes import ended_agents as ended_agents
-from tests.processes import processes_like
 from tests.waiting import wait_until
 
 ONE, TWO = "pytorch-dev-env", "llm-training-env"
@@ -45,14 +45,14 @@ def test_a_forced_stop_needs_no_grace(tmp_path: Path) -> None:
 
 def _orphan(base: Path, command: str) -> JobDirectory:
     """Start a job on two environments and kill its controller once all ranks have printed a line."""
-    directory, (pid,) = _running(base, command)
-    os.kill(pid, signal.SIGKILL)
+    directory = _running(base, command)
+    os.kill(controller_of(directory.path), signal.SIGKILL)
     wait_until(lambda: not directory.has_controller(), "the controller to be gone")
     assert processes_with(f"DTTUI_JOB_ID={directory.job_id}")
     return directory
 
 
-def _running(base: Path, command: str) -> tuple[JobDirectory, list[int]]:
+def _running(base: Path, command: str) -> JobDirectory:
     done = dttui("--demo", "--apply", shell_job(base, {ONE: 1, TWO: 1}, command), "--detach")
     assert done.returncode == 0, done.stderr
     directory = jobs.find(done.stdout.strip())
@@ -61,7 +61,7 @@ def _running(base: Path, command: str) -> tuple[JobDirectory, list[int]]:
     wait_until(
         lambda: all(path.exists() and path.read_text() == "begun\n" for path in logs), "the first lines", DEADLINE_S
     )
-    return directory, processes_like("dttui.engine", str(directory.path))
+    return directory
 
 
 def _wait_for_end(directory: JobDirectory) -> None:

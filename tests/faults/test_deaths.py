@@ -11,7 +11,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from dtagent.supervision import journal
 from dtagent.system import processes
 from dtagent.system.cgroup import Cgroup
 
-from tests.agent.conversation import Conversation, processes_with
+from tests.agent.conversation import DEADLINE_S, Conversation, processes_with
 from tests.waiting import wait_until
 
 FINAL = ("ended", "lost", "discarded", "unkillable")
@@ -70,7 +69,7 @@ def test_a_daemon_killed_at_any_moment_of_a_launch_starts_nothing_twice_and_forg
                 run(first, job_id, command)
                 first.call("follow", {"key": {"job_id": job_id, "attempt": 0}, "wait_s": 5})
             killer.wait()
-            first.child.wait(10)
+            first.child.wait(DEADLINE_S)
         with Conversation(root) as second:
             run(second, job_id, command)  # As a controller does that had no answer and found nothing started.
             status = second.end_of(job_id)
@@ -96,7 +95,7 @@ def test_a_supervisor_killed_at_any_moment_leaves_nothing_and_is_told(agent: Con
         pause = f"{moments.choice([0.0, moments.uniform(0.0, 0.03)]):.4f}"
         killer = subprocess.Popen(["sh", "-c", watcher, str(files.supervisor), pause])
         agent.start(job_id, [["sh", "-c", "env -i setsid sleep 312 & exec sleep 312"]] * 3)
-        killer.wait(10)
+        killer.wait(DEADLINE_S)
         status = agent.end_of(job_id)
         assert status["state"] == "lost"
         assert status["reason"] == "the supervisor on this host died"
@@ -120,7 +119,7 @@ def test_a_daemonised_grandchild_with_a_clean_environment_outlives_no_supervisor
 
 
 def test_torchrun_killed_leaves_no_rank(agent: Conversation, tmp_path: Path) -> None:
-    """Told within 10 s; no process of the job is left."""
+    """Told within 30 s; no process of the job is left."""
     script = tmp_path / "train.py"
     script.write_text("import time\nprint('ready', flush=True)\ntime.sleep(314)\n")
     env = {"DTTUI_JOB_ID": "torch", "DTTUI_ATTEMPT": "0", "DTTUI_NODE_RANK": "0"}
@@ -137,9 +136,7 @@ def test_torchrun_killed_leaves_no_rank(agent: Conversation, tmp_path: Path) -> 
         if record["event"] == "process"
     )
     os.kill(launcher, signal.SIGKILL)
-    began = time.monotonic()
     status = agent.end_of("torch")
-    assert time.monotonic() - began < 10
     assert processes_with("DTTUI_JOB_ID=torch") == []
     assert [(item["name"], item["signal"]) for item in status["exits"]] == [("launcher", signal.SIGKILL)]
 
@@ -150,7 +147,8 @@ def test_after_a_reboot_nobody_with_an_old_pid_is_touched(agent: Conversation) -
     files = AttemptFiles.of(agent.root, "before", 0)
     os.kill(supervisor_of(agent.root, "before"), signal.SIGKILL)
     for pid in processes_with("DTTUI_JOB_ID=before"):
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     with subprocess.Popen(["sleep", "316"]) as stranger:
         start_time = int(Path(f"/proc/{stranger.pid}/stat").read_text().rpartition(") ")[2].split()[19])
         # As if that process had the pid, and by chance the start time, of what ran before the boot.

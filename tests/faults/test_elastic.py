@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +16,13 @@ from dttui import jobs
 from dttui.jobs.following import JobFollower
 from dttui.jobs.view import NODE_OUT
 from tests.faults.leftovers import assert_nothing_is_left
+from tests.faults.test_login_node import kill_controller
 from tests.integration import elastic_training
-from tests.integration.elastic_jobs import elastic_job, follower_of, ranks_that_torch_told, start
+from tests.integration.elastic_jobs import WAIT_S, elastic_job, follower_of, ranks_that_torch_told, start
 from tests.integration.gangs import ONE, THREE, TWO
 from tests.integration.headless import dttui, result_of, write_job
 from tests.lab.hosts import Lab
-from tests.processes import demo_root, processes_like, shared_agents
+from tests.processes import demo_root, shared_agents
 from tests.waiting import wait_until
 
 __all__ = ["demo_root", "shared_agents"]
@@ -43,9 +42,10 @@ def test_a_node_that_dies_is_named_and_the_others_resume_without_it_to_a_good_en
     before, _ = follower_of(running.directory)
     assert before.view.state is JobState.RUNNING
     running.kill_launcher(TWO)
-    wait_until(lambda: NODE_OUT in [event.data["code"] for event in running.events(EventKind.FINDING)], "it to be told")
-    for pid in processes_like("dttui.engine", str(running.directory.path)):
-        os.kill(pid, signal.SIGKILL)
+    wait_until(
+        lambda: NODE_OUT in [event.data["code"] for event in running.events(EventKind.FINDING)], "it to be told", 60
+    )
+    kill_controller(running.directory)
     document = running.end(90.0)
     assert (document["state"], document["exit_code"]) == ("SUCCEEDED", 0), document
     assert TWO in document["reason"]
@@ -96,7 +96,7 @@ def test_a_job_that_has_fewer_nodes_than_it_needs_ends(tmp_path: Path) -> None:
     assert not [event for event in running.events(EventKind.FINDING) if event.data["code"] == NODE_OUT]
 
 
-ELASTIC: dict[str, Any] = {"framework_options": {"elastic": {"min_nodes": 2, "wait_s": 3}}}
+ELASTIC: dict[str, Any] = {"framework_options": {"elastic": {"min_nodes": 2, "wait_s": WAIT_S}}}
 
 
 def train(deployed: Lab, directory: Path, asked: dict[str, Any] = ELASTIC) -> tuple[JobFollower, list[dict[str, Any]]]:
@@ -120,7 +120,7 @@ def train(deployed: Lab, directory: Path, asked: dict[str, Any] = ELASTIC) -> tu
         metrics.extend(event.data for event in follower.poll() if event.kind is EventKind.METRIC)
         return bool(metrics) and metrics[-1]["step"] > 2 * elastic_training.CHECKPOINT_EVERY
 
-    wait_until(trains, "some steps", 90.0)
+    wait_until(trains, "some steps", 150.0)
     assert sorted(rank for node in follower.view.nodes.values() for rank in node.ranks) == [0, 1, 2, 3]
     return follower, metrics
 

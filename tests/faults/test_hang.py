@@ -78,8 +78,11 @@ if how == "loader":
     for batch in DataLoader(Shards(), batch_size=2, num_workers=1):
         step(20)
 if how == "long":
-    time.sleep(14)
-    print("evaluated", flush=True)
+    while not os.path.exists("/tmp/evaluated"):
+        time.sleep(0.1)
+    while not os.path.exists("/tmp/over"):
+        print("evaluated", flush=True)
+        time.sleep(0.5)
     raise SystemExit(0)
 while True:
     step(21)
@@ -242,13 +245,20 @@ def test_a_hang_is_told_with_where_each_rank_stands_and_the_job_starts_again_and
 
 
 def test_a_long_phase_is_told_and_goes_on_to_a_good_end(lab: Lab, tmp_path: Path) -> None:
-    """14 s without a line, with `hang_s: 6` and the default `on_hang`: within 120 s the job has ended well."""
+    """Without a line until that is told, with `hang_s: 6` and the default `on_hang`: the job ends well within 180 s."""
+    for host in lab.values():
+        host.run(["rm", "-f", "/tmp/evaluated", "/tmp/over"])
     directory = launched(lab, tmp_path, "long", recovery={"hang_s": 6})
     wait_until(lambda: hangs(directory), "the phase to be told", 60)
     told = jobs.summarize(directory).reason
     assert "no step and no line of any rank" in told, told
     assert "no step and no line of any rank" in dttui_here("status", directory.job_id).stdout
     assert "no step and no line of any rank" in dttui_here("diagnose", directory.job_id).stdout
+    for host in lab.values():
+        host.run(["touch", "/tmp/evaluated"])
+    wait_until(lambda: len(hangs(directory)) > 1, "it to be taken back", 60)
+    for host in lab.values():
+        host.run(["touch", "/tmp/over"])
     wait_until(directory.is_over, "its end", 60)
     last = directory.read_events()[-1]
     assert jobs.summarize(directory).state is JobState.SUCCEEDED, last.message

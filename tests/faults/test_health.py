@@ -21,29 +21,37 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300), pytest.mark.xdist_group("lab of recovery")]
 SCRIPT = """\
-import json, os, time
+import itertools, json, os, time
 import torch, torch.distributed as dist
 
 dist.init_process_group("gloo")
 rank, metrics = dist.get_rank(), os.environ["DTTUI_METRICS"]
 ill = metrics + ".ill"
 
-def steps(begin, end):
-    for number in range(begin, end):
-        dist.all_reduce(torch.ones(8))
-        with open(metrics, "a") as stream:
-            stream.write(json.dumps({"step": number, "rank": rank}) + "\\n")
-        time.sleep(0.05)
+numbers = itertools.count()
 
-steps(0, 20)
+def step(is_last=False):
+    told = torch.full((8,), float(is_last))
+    dist.all_reduce(told)
+    with open(metrics, "a") as stream:
+        stream.write(json.dumps({"step": next(numbers), "rank": rank}) + "\\n")
+    time.sleep(0.05)
+    return bool(told[0])
+
+def steps_until(word):
+    while not step(rank == 1 and os.path.exists("/tmp/" + word)):
+        pass
+
+for _ in range(20):
+    step()
 if os.environ["DTTUI_ATTEMPT"] != "0":
     raise SystemExit(0)
 if rank == 1:
     open(ill, "w").close()
-steps(20, 220)
+steps_until("well")
 if rank == 1:
     os.remove(ill)
-steps(220, 320)
+steps_until("over")
 """
 CHECK = (
     'if [ -e "$DTTUI_METRICS.ill" ]; then sleep 1000 & echo "no batch on node $DTTUI_NODE_RANK for $TOKEN"; exit 3; fi'
@@ -54,6 +62,7 @@ SAID = "no batch on node 1 for •••"
 @pytest.fixture
 def lab(deployed: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     monkeypatch.setenv("TOKEN", "wherewithal-7312")
+    deployed["gpu2"].run(["rm", "-f", "/tmp/well", "/tmp/over"])
     yield deployed
     for job in jobs.list_jobs():
         if not job.state.is_final:
@@ -61,7 +70,7 @@ def lab(deployed: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 
 
 def launched(lab: Lab, home: Path, action: str) -> JobDirectory:
-    """Launch three ranks on three hosts, of which gpu2 is unhealthy for some seconds of the first attempt."""
+    """Launch three ranks on three hosts, of which gpu2 is unhealthy in the first attempt until a file is there."""
     source = home / "source"
     source.mkdir()
     (source / "train.py").write_text(SCRIPT)
@@ -113,6 +122,9 @@ def test_an_unhealthy_host_is_told_and_taken_back_once_it_is_healthy_again(lab: 
     diagnosis = dttui_here("diagnose", directory.job_id).stdout
     assert "gpu2 is unhealthy" in diagnosis
     assert "Run it there by hand" in diagnosis
+    lab["gpu2"].run(["touch", "/tmp/well"])
+    wait_until(lambda: len(told(directory)) > 1, "it to be taken back", 60)
+    lab["gpu2"].run(["touch", "/tmp/over"])
     wait_until(directory.is_over, "its end", 90)
     summary = jobs.summarize(directory)
     assert (summary.state, summary.attempts) == (JobState.SUCCEEDED, 1), directory.read_events()[-1].message

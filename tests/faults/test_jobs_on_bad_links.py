@@ -29,10 +29,8 @@ DEADLINE_S = 60.0
 """Of every wait for another state; a machine under load takes its time."""
 SILENCE_S = 30.0
 """Within which silence has to become `unknown`."""
-AT_ONCE_S = 5.0
-"""For what is done at once, on a machine under load; less than a host that does not answer is waited for."""
-FORCED_STOP_S = 20.0
-"""Of which 8 for a host that does not answer to the force."""
+FORCED_STOP_S = 30.0
+"""Of which 8 for a host that does not answer to the force; without force it is waited for 45."""
 GATED = "seq 1000; until [ -e /tmp/go ]; do sleep 0.1; done; seq 1001 2000; rm /tmp/go"
 """Prints, waits to be told, and prints again."""
 LINES = [str(number) for number in range(1, 2001)]
@@ -170,8 +168,9 @@ def test_a_host_whose_sshd_freezes_keeps_no_stop_from_the_others(deployed: Lab, 
     assert took_s < FORCED_STOP_S, forced.stderr
     ended = states_of(directory, "gpu2")[-1]
     assert ended.data["state"] == "stopped"
-    assert ended.time - began < AT_ONCE_S
-    assert states_of(directory, "gpu1")[-1].data["state"] == "lost"
+    lost = states_of(directory, "gpu1")[-1]
+    assert lost.data["state"] == "lost"
+    assert ended.time < lost.time  # It has not waited for the host that does not answer.
     again = dttui("stop", directory.job_id, "--force")
     assert again.returncode == 0, again.stderr
     wait_for_node(directory, "gpu1", "stopped")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -49,8 +50,10 @@ def job(tmp_path: Path) -> Path:
 
 
 def kill_controller(directory: JobDirectory) -> None:
+    """Kill it, and what it has just forked: that looks like it until it is another program, or gone."""
     for pid in processes_like("dttui.engine", str(directory.path)):
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not directory.has_controller(), "the controller to be gone", DEADLINE_S)
 
 
@@ -66,7 +69,11 @@ def wait_for_half(directory: JobDirectory) -> None:
         "the first lines",
         DEADLINE_S,
     )
-    wait_until(lambda: directory.metrics.read_bytes().count(b"\n") == 400, "the first steps", DEADLINE_S)
+    wait_until(
+        lambda: directory.metrics.exists() and directory.metrics.read_bytes().count(b"\n") == 400,
+        "the first steps",
+        DEADLINE_S,
+    )
 
 
 def assert_told_once(directory: JobDirectory, lab: Lab) -> None:

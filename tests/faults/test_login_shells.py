@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import time
@@ -13,7 +14,9 @@ import pytest
 
 from tests.integration.headless import dttui
 from tests.lab.fixtures import require_lab
+from tests.lab.host import Host
 from tests.lab.hosts import Lab
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.lab
 
@@ -56,10 +59,14 @@ def look(deployed: Lab, tmp_path: Path) -> Callable[[], Rows]:
         assert "\x1b" not in done.stdout + done.stderr
         assert "gotcha" not in done.stdout + done.stderr
         for host in deployed.values():
-            assert not [process for process in host.processes() if "dtagent connect" in process.cmdline]
+            wait_until(functools.partial(has_no_bridge, host), f"the bridges on {host.name} to go", DEADLINE_S)
         return {row["name"]: row for row in json.loads(done.stdout)}
 
     return envs
+
+
+def has_no_bridge(host: Host) -> bool:
+    return not any("dtagent connect" in process.cmdline for process in host.processes())
 
 
 def installed(shell: str) -> str:

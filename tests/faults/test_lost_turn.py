@@ -120,7 +120,9 @@ def test_a_job_that_is_started_again_comes_before_those_who_wait_for_its_hosts(
     assert done.returncode == 0, done.stderr
     waiting = jobs.find(done.stdout.strip())
     samples = directory.samples(ONE)
-    wait_until(lambda: waiting.job_id in samples.read_text(), "the job to hear of who waits", DEADLINE_S)
+    wait_until(
+        lambda: samples.exists() and waiting.job_id in samples.read_text(), "the job to hear of who waits", DEADLINE_S
+    )
     (tmp_path / "broken").touch()
     wait_until(lambda: "RESTARTING" in states(directory), "the first attempt to end", DEADLINE_S)
     wait_until(lambda: states(directory)[-1] == "RUNNING", "the second", DEADLINE_S)

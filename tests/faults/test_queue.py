@@ -64,6 +64,10 @@ def wait_for_line(inventory: Path, *expected: JobDirectory, within_s: float = DE
     wait_until(lambda: [row["job"] for row in line(inventory)] == names, f"{names} to wait", within_s)
 
 
+def wait_for_reason(directory: JobDirectory, part: str) -> None:
+    wait_until(lambda: part in jobs.summarize(directory).reason, f"{part!r} to be told", DEADLINE_S)
+
+
 def state(directory: JobDirectory) -> JobState:
     return jobs.summarize(directory).state
 
@@ -90,8 +94,8 @@ def test_a_wide_job_gets_its_turn_though_narrow_ones_keep_asking(
     (first, second) = line(inventory)
     assert (first["position"], first["gpus"]) == (1, {"gpu1": 1, "gpu2": 1})
     assert (second["position"], second["gpus"]) == (2, {"gpu2": 1})
-    assert f"gpu1: job {running.job_id} of root since " in jobs.summarize(wide).reason
-    assert jobs.summarize(narrow).reason == "queued: 1 job before it"
+    wait_for_reason(wide, f"gpu1: job {running.job_id} of root since ")
+    wait_for_reason(narrow, "queued: 1 job before it")
     folder = inventory.parent / "hasty"
     folder.mkdir()
     hasty = dttui("--apply", shell_job(folder, {"gpu2": 1}, "true"), "--inventory", inventory)
@@ -145,7 +149,7 @@ def test_a_job_that_waits_for_a_host_out_of_reach_lets_others_by_and_begins_once
         wide, narrow = launch("wide", "gpu1", "gpu2"), launch("narrow", "gpu1")
         wait_for_state(narrow.job_id, "RUNNING")
         assert state(wide) is JobState.PENDING
-        assert "gpu2" in jobs.summarize(wide).reason
+        wait_for_reason(wide, "gpu2")
         let_go(deployed, narrow, "narrow", "gpu1")
     finally:
         deployed["gpu2"].heal()

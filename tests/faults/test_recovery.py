@@ -41,11 +41,13 @@ from tests.faults.recovering import (
     wait_for_step,
 )
 from tests.faults.recovering import lab as lab
+from tests.integration.elastic_jobs import Running
 from tests.integration.headless import DEADLINE_S, dttui, example_job
+from tests.integration.slow_steps import slow_down
 from tests.integration.test_gpt_example import TINY
 from tests.lab.hosts import Lab
 from tests.lab.shared import SHARED, share, unshare_from
-from tests.processes import controller_of
+from tests.processes import controller_of, parent_of
 from tests.processes import ended_agents as ended_agents
 from tests.waiting import wait_until
 
@@ -54,12 +56,10 @@ pytestmark = pytest.mark.xdist_group("lab of recovery")
 
 def kill_a_rank(directory: JobDirectory, rank: int) -> None:
     """End a process of the job by SIGKILL, on this machine."""
-    wanted = f"DTTUI_JOB_ID={directory.job_id}"
-    for pid in processes_with(wanted):
-        if f"\0RANK={rank}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes():
-            os.kill(pid, signal.SIGKILL)
-            return
-    raise AssertionError(f"there is no rank {rank}")
+    job = {*processes_with(f"DTTUI_JOB_ID={directory.job_id}\0")} & {*processes_with(f"\0RANK={rank}\0")}
+    # What it has started for a moment has its variables, too, and may be gone by now.
+    (pid,) = (pid for pid in job if parent_of(pid) not in {None, *job})
+    os.kill(pid, signal.SIGKILL)
 
 
 def test_a_rank_that_is_killed_costs_an_attempt_and_the_next_one_tells_what_it_cost(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_rank_that_is_killed_costs_an_attempt_and_the_next_one_tells_what_it_c
     assert events[-1].data["state"] == "SUCCEEDED", events[-1].message
     (restart,) = restarts(events)
     assert restart.data["cause"] == "killed"
-    assert restart.data["until"] == pytest.approx(restart.time, abs=1.0)  # At once: it had made steps.
+    assert restart.data["until"] < restart.time + 0.1  # At once: it had made steps.
     (comeback,) = comebacks(events)
     assert (comeback.attempt, comeback.data["cause"]) == (1, "killed")
     assert comeback.data["lost_steps"] >= 10
@@ -145,7 +145,8 @@ def test_a_host_at_which_two_attempts_failed_is_set_aside_for_a_spare_and_named(
 def test_a_job_that_waits_for_another_attempt_says_until_when_and_can_be_stopped(tmp_path: Path) -> None:
     """Over within 120 s; the controller that the stop finds is not the first."""
     directory = launched(tmp_path, demo(), {ONE: 1}, "exit 3", on_node_failure="restart", max_restarts=9)
-    wait_until(lambda: len(restarts(directory.read_events())) >= 5, "some restarts", DEADLINE_S)
+    # The wait after that is long enough for all that is done in it, on a machine under load too.
+    wait_until(lambda: len(restarts(directory.read_events())) >= 6, "some restarts", DEADLINE_S)
     last = restarts(directory.read_events())[-1]
     assert "; starting again at " in last.message
     status = dttui("status", directory.job_id)
@@ -163,7 +164,8 @@ def test_a_job_that_waits_for_another_attempt_says_until_when_and_can_be_stopped
 
 def test_hosts_that_hear_of_no_controller_end_their_ranks_and_a_late_one_starts_the_job_again(tmp_path: Path) -> None:
     """Over within 120 s: the controller is halted, so that it takes no stop, until nothing of the job is left."""
-    fenced = {"on_node_failure": "restart", "heartbeat_s": 3, "self_fence_s": 3}
+    # Longer than a machine under load keeps a controller from being heard of.
+    fenced = {"on_node_failure": "restart", "heartbeat_s": 10, "self_fence_s": 10}
     directory = launched(tmp_path, demo(), {ONE: 1, TWO: 1}, STEPS, **fenced)
     wait_for_step(directory, 40)
     controller = controller_of(directory.path)
@@ -186,17 +188,11 @@ def test_a_training_whose_torchrun_is_killed_goes_on_from_its_checkpoint(tmp_pat
     """Over within 120 s: the second attempt begins behind step 0, and ends as far as the job wants."""
     args = ["--steps", "400", "--checkpoint-every", "10", "--resume", *TINY]
     path = example_job(tmp_path, {ONE: 1, TWO: 1}, *args)
+    slow_down(tmp_path / "gpt/train.py")
     checkpoints = {"dir": str(tmp_path / "checkpoints"), "shared": True}
     directory = submitted(path, demo(), on_node_failure="restart", checkpoint=checkpoints)
     wait_for_step(directory, 40)
-    launcher = next(
-        pid
-        for pid in processes_with(f"DTTUI_JOB_ID={directory.job_id}")
-        if b"\0RANK=" not in (environ := Path(f"/proc/{pid}/environ").read_bytes())
-        and b"\0DTTUI_NODE_RANK=1\0" in environ
-        and b"torch" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    )
-    os.kill(launcher, signal.SIGKILL)
+    Running(directory).kill_launcher(TWO)
     events = ended(directory)
     assert events[-1].data["state"] == "SUCCEEDED", events[-1].message
     (comeback,) = comebacks(events)
@@ -300,7 +296,8 @@ def test_a_controller_killed_while_a_spare_takes_over_is_followed_by_one_that_go
     moment: str, lab: Lab, tmp_path: Path
 ) -> None:
     """Over within 240 s: each attempt runs once a node."""
-    directory = launched(tmp_path, on_hosts(lab, tmp_path), {"gpu1": 1, "gpu2": 1}, STEPS, **replacing(tmp_path))
+    longer = STEPS.replace("n=60", "n=200")  # So that it is not over before its controller is found and killed.
+    directory = launched(tmp_path, on_hosts(lab, tmp_path), {"gpu1": 1, "gpu2": 1}, longer, **replacing(tmp_path))
     wait_for_step(directory, 40)
     lab["gpu1"].kill()
     state = {"the wait": (0, "RESTARTING"), "the second launch": (1, "LAUNCHING"), "the second run": (1, "RUNNING")}
@@ -353,7 +350,8 @@ def test_a_host_that_comes_back_is_cleared_and_the_replacement_is_not_touched(
     follows nothing there is of two attempts, and no step is there twice.
     """
     note = 'echo "$DTTUI_ATTEMPT $RANK $i $(date +%s.%N)" >> "$DTTUI_CHECKPOINT_DIR/steps.log"; sleep 0.1'
-    forever = STEPS.replace("n=60", "n=200").replace("sleep 0.1", note)
+    # Until the host that comes back has been cleared, which takes some seconds from its link's being whole again.
+    forever = STEPS.replace("n=60", "n=400").replace("sleep 0.1", note)
     policy = {**replacing(tmp_path), "checkpoint": {"dir": f"{SHARED}/run", "shared": True}}
     directory = launched(tmp_path, on_hosts(lab, tmp_path), {"gpu1": 1, "gpu2": 1}, forever, **policy)
     wait_for_step(directory, 40)
@@ -371,7 +369,7 @@ def test_a_host_that_comes_back_is_cleared_and_the_replacement_is_not_touched(
     first, second = written(shared / "run/steps.log"), written(shared / "run/attempt-1/steps.log")
     assert (shared / "run/steps.log").read_bytes() == left_over
     assert ({line.attempt for line in first}, {line.attempt for line in second}) == ({0}, {1})
-    assert sorted((line.rank, line.step) for line in second) == [(rank, i) for rank in (0, 1) for i in range(31, 201)]
+    assert sorted((line.rank, line.step) for line in second) == [(rank, i) for rank in (0, 1) for i in range(31, 401)]
     began = min(line.at for line in second)
     late = [line for line in first if line.at > began]
     # The host did write while the replacement ran, which is what the fault is about, and nobody else of its attempt.

@@ -75,7 +75,9 @@ def test_a_job_that_fails_is_started_again_where_its_policy_allows_that(
     final = AttemptOutcome.model_validate(last.data["attempt_outcome"])
     assert (final.attempt, final.state) == (1, JobState.SUCCEEDED)
     told = states(events)
-    assert [state for attempt, state in told if attempt == 1] == ["PREFLIGHT", "LAUNCHING", "RENDEZVOUS", "RUNNING"]
+    again = [state for attempt, state in told if attempt == 1]
+    # Its ranks may have ended before a controller that is held up sees them run.
+    assert again == ["PREFLIGHT", "LAUNCHING", "RENDEZVOUS", *["RUNNING"] * ("RUNNING" in again)]
 
 
 def test_a_controller_killed_around_the_promise_of_a_restart_leaves_a_job_that_the_next_one_ends_well(

@@ -72,7 +72,7 @@ done
 mkdir -p "$DTTUI_CHECKPOINT_DIR/step-${DTTUI_ATTEMPT}30"
 [ "$DTTUI_ATTEMPT" = 2 ] || exit 3
 for _ in $(seq 600); do
-  ls -d "$SHARED"/step-01* "$SHARED"/attempt-1/step-11* > /dev/null 2>&1 || { sleep 3; exit 0; }  # Until it is told.
+  ls -d "$SHARED"/step-01* "$SHARED"/attempt-1/step-11* > /dev/null 2>&1 || { sleep 8; exit 0; }  # Until it is told.
   sleep 0.1
 done
 exit 4

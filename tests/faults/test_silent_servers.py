@@ -24,26 +24,28 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.sshd
 
-NOTICED_WITHIN_S = 5.0
-"""Of silence that may last less than one; generous for a machine under load. The fixture looks for threads."""
+PATIENCE_S = 4.0
+"""Of a connection: longer than a machine under load holds up what comes before the silence."""
+NOTICED_WITHIN_S = 30.0
+"""Of silence that nothing else ends; generous for a machine under load. The fixture looks for threads."""
 
 
 async def test_a_host_that_takes_the_connection_and_says_nothing(transport: SshTransport) -> None:
-    """After 0.7 s; no thread is left."""
+    """After 4 s; no thread is left."""
     with listener(None, hang_up=False) as port:
         started = time.monotonic()
-        error = await unreachable(transport, at(port), timeout_s=0.7)
+        error = await unreachable(transport, at(port), timeout_s=PATIENCE_S)
         assert time.monotonic() - started < NOTICED_WITHIN_S
-    assert error.message == "no answer from gpu1 within 0.7 s, while exchanging keys"
+    assert error.message == "no answer from gpu1 within 4 s, while exchanging keys"
 
 
 async def test_a_host_that_stops_answering_in_the_middle_of_the_key_exchange(
     sshd: Sshd, transport: SshTransport
 ) -> None:
-    """After 0.7 s; no thread is left."""
+    """After 4 s; no thread is left."""
     with listener(b"SSH-2.0-OpenSSH_9.2\r\n", hang_up=False) as port:
-        error = await unreachable(transport, at(port), timeout_s=0.7)
-    assert error.message == "no answer from gpu1 within 0.7 s, while exchanging keys"
+        error = await unreachable(transport, at(port), timeout_s=PATIENCE_S)
+    assert error.message == "no answer from gpu1 within 4 s, while exchanging keys"
 
 
 async def test_a_host_that_freezes_does_not_hold_a_command_for_ever(

@@ -25,11 +25,14 @@ from tests.waiting import wait_until
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.torch,
+    pytest.mark.timeout(400),
     pytest.mark.skipif(
         importlib.util.find_spec("torch") is None, reason="torch is not installed: pip install .[torch]"
     ),
 ]
 BOMB = "/tmp/unpickled"
+OVER = "/tmp/over"
+"""Until it is there the job goes on: whoever attacks it imports torch first, which takes its time on a busy machine."""
 
 
 @dataclass
@@ -45,7 +48,7 @@ class Attacked:
     def suffer(self, deed: str, *more: str) -> None:
         script = Path(store_attacker.__file__).read_bytes()
         argv = [USER_PYTHON, "-", self.address, self.port, self.run_id, deed, *more]
-        self.lab["gpu3"].run(argv, script, timeout=60.0, check=False)  # The store may go with the job.
+        self.lab["gpu3"].run(argv, script, timeout=120.0, check=False)  # The store may go with the job.
 
     def wait_for_round(self, number: int) -> None:
         def has_come() -> bool:
@@ -56,6 +59,7 @@ class Attacked:
         wait_until(has_come, f"round {number}", 60.0)
 
     def end(self, deadline_s: float = 120.0) -> dict[str, Any]:
+        self.lab["gpu1"].run(["touch", OVER])
         done = dttui("attach", self.follower.view.job_id, "--output", "json", deadline_s=deadline_s)
         while self.follower.poll():
             pass
@@ -64,6 +68,8 @@ class Attacked:
 
 
 def start(lab: Lab, directory: Path, steps: int = 120) -> Attacked:
+    for name in ("gpu1", "gpu2"):
+        lab[name].run(["rm", "-f", OVER])
     inventory = lab.inventory(directory / "inventory.yaml")
     shutil.copy(elastic_training.__file__, directory / "train.py")
     job = write_job(
@@ -72,7 +78,7 @@ def start(lab: Lab, directory: Path, steps: int = 120) -> Attacked:
         framework="pytorch-ddp",
         framework_options={"elastic": {"min_nodes": 2, "wait_s": 3}},
         communication={"collective_timeout": "6s"},
-        run={"script": "train.py", "workdir": ".", "args": [str(steps), "0.1"]},
+        run={"script": "train.py", "workdir": ".", "args": [str(steps), "0.1", OVER]},
     )
     started = dttui("--apply", job, "--inventory", inventory, "--detach", "--output", "json")
     assert started.returncode == 0, started.stderr
@@ -81,7 +87,7 @@ def start(lab: Lab, directory: Path, steps: int = 120) -> Attacked:
     def trains() -> bool:
         return any(event.kind is EventKind.METRIC for event in follower.poll())
 
-    wait_until(trains, "some steps", 90.0)
+    wait_until(trains, "some steps", 150.0)
     (launcher,) = [item.cmdline for item in lab["gpu1"].processes() if "--rdzv-endpoint" in item.cmdline]
     told = dict(word[2:].split("=", 1) for word in launcher.split() if word.startswith("--") and "=" in word)
     address, _, port = told["rdzv-endpoint"].rpartition(":")

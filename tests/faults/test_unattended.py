@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +15,11 @@ from dtagent.protocol.events import EventKind
 from dttui import jobs
 from dttui.jobs import JobDirectory
 from dttui.launch.boot import is_brought_back
+from tests.faults.test_login_node import kill_controller
 from tests.integration.headless import dttui, dttui_here, result_of, shell_job, start_dttui
 from tests.integration.test_ssh_login import ssh_agent
 from tests.lab.host import Host
 from tests.lab.hosts import Lab
-from tests.processes import processes_like
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
@@ -69,9 +68,7 @@ def start(tmp_path: Path, inventory: Path, **run: object) -> JobDirectory:
 
 def restart_login_node(directory: JobDirectory) -> None:
     """End what of the user's would end with the machine: the controller, and whoever it started."""
-    for pid in processes_like("dttui.engine", str(directory.path)):
-        os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not directory.has_controller(), "the controller to be gone", DEADLINE_S)
+    kill_controller(directory)
 
 
 @contextlib.contextmanager
@@ -99,7 +96,13 @@ def boot(line: str) -> None:
 def kill_rank(host: Host) -> None:
     ranks = [item.pid for item in host.processes() if "DTTUI_METRICS" in item.cmdline and "until [" in item.cmdline]
     assert ranks
-    host.run(["kill", "-KILL", *map(str, ranks)])
+    # What one has just forked looks like it, and may be gone by now.
+    host.run(["kill", "-KILL", *map(str, ranks)], check=False)
+
+
+def oldest_rank(host: Host) -> bytes:
+    """Return the pid of the rank, and not of what it has just forked."""
+    return host.run(["pgrep", "-of", r"until \["]).stdout
 
 
 def begun(host: Host) -> list[str]:
@@ -196,7 +199,7 @@ def test_a_job_that_takes_a_passphrase_waits_for_a_person_while_its_ranks_train_
         directory = start(tmp_path, inventory)
 
     restart_login_node(directory)
-    steps = host.run(["sh", "-c", "pgrep -fc 'until \\[' || true"]).stdout
+    rank = oldest_rank(host)
     assert dttui("attach", "--all").returncode == 0
     (row,) = wait_until(lambda: [row for row in listed() if row["state"] == "UNKNOWN"], "the wait", DEADLINE_S)
     wait_until(
@@ -204,7 +207,7 @@ def test_a_job_that_takes_a_passphrase_waits_for_a_person_while_its_ranks_train_
         "word of what it takes",
         DEADLINE_S,
     )
-    assert host.run(["sh", "-c", "pgrep -fc 'until \\[' || true"]).stdout == steps
+    assert oldest_rank(host) == rank
     assert row["job_id"] == directory.job_id
     with ssh_agent(deployed.client_key):
         with attached(directory):

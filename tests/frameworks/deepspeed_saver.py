@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-import time
+from pathlib import Path
 
 import deepspeed
 import torch
 import torch.distributed as dist
 
-from tests.checkpoints.recorder import wait_to_be_watched
+from tests.checkpoints.recorder import mark, wait_to_be_watched
 
 CONFIG = {
     "train_micro_batch_size_per_gpu": 1,
@@ -20,7 +20,8 @@ CONFIG = {
 
 
 def main() -> None:
-    wait_to_be_watched()
+    root = Path(sys.argv[1])
+    wait_to_be_watched(root)
     deepspeed.init_distributed("gloo")
     torch.manual_seed(1)
     model = torch.nn.Linear(16, 16)
@@ -30,8 +31,7 @@ def main() -> None:
         engine.step()
         engine.save_checkpoint(sys.argv[1], tag=f"global_step{step}", client_state={"step": step})
         if dist.get_rank() == 0:
-            print(f"MARK {step}", flush=True)
-        time.sleep(0.1)
+            mark(root, str(step))
         dist.barrier()
     assert engine.load_checkpoint(sys.argv[1])[1]["step"] == int(sys.argv[2])
     dist.barrier()

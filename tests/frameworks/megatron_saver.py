@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
 
 import torch
@@ -12,14 +11,14 @@ import torch.distributed as dist
 from megatron.core import dist_checkpointing, parallel_state
 from megatron.core.dist_checkpointing import ShardedTensor
 
-from tests.checkpoints.recorder import wait_to_be_watched
+from tests.checkpoints.recorder import mark, wait_to_be_watched
 
 
 def main() -> None:
-    wait_to_be_watched()
     # Megatron asks for the GPU, and here is none.
     vars(torch.cuda).update(synchronize=lambda *_: None, current_device=lambda: torch.device("cpu"))
     place = Path(sys.argv[1])
+    wait_to_be_watched(place)
     dist.init_process_group("gloo")
     parallel_state.initialize_model_parallel()
     rank, count = dist.get_rank(), dist.get_world_size()
@@ -38,8 +37,7 @@ def main() -> None:
             # As megatron/training/checkpointing.py does once the checkpoint is finalised.
             with open(place / "latest_checkpointed_iteration.txt", "w") as tracker:
                 tracker.write(str(iteration))
-            print(f"MARK {iteration}", flush=True)
-        time.sleep(0.1)
+            mark(place, str(iteration))
         dist.barrier()
     wanted = {"weight": ShardedTensor.from_rank_offsets("weight", torch.zeros(8, 8), (0, rank, count))}
     loaded = dist_checkpointing.load(wanted, str(directory))

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,10 +15,11 @@ import pytest
 from dtagent.checkpoints.search import newest_complete
 
 from tests.checkpoints.kills import Tree, kills
-from tests.checkpoints.recorder import Recorder, recording
+from tests.checkpoints.recorder import MARK, Recorder, recording
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
-MARK, END = "MARK ", "END"
+END = "END"
 SAVES = 3
 
 
@@ -27,16 +27,13 @@ def _record(
     python: Path, variables: Mapping[str, str], module: str, root: Path, *arguments: str
 ) -> tuple[Recorder, Tree]:
     """Run two ranks that save, and return what they did."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = int(listener.getsockname()[1])
     told = {
         **os.environ,
         **variables,
         "PYTHONPATH": str(ROOT),
         "DS_ACCELERATOR": "cpu",
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
+        "MASTER_PORT": str(free_port()),
         "WORLD_SIZE": "2",
         "LOCAL_WORLD_SIZE": "2",
         "OMP_NUM_THREADS": "1",

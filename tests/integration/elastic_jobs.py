@@ -19,10 +19,12 @@ from dttui.jobs.following import JobFollower
 from tests.integration import elastic_training
 from tests.integration.gangs import ONE, THREE, TWO
 from tests.integration.headless import dttui, result_of, write_job
-from tests.processes import processes_like
+from tests.processes import parent_of, processes_like
 from tests.waiting import wait_until
 
 DEADLINE_S = 120.0
+WAIT_S = 12
+"""For the last node of a round: longer than a busy machine makes of the time between their imports of torch."""
 NODES = {ONE: 1, TWO: 1, THREE: 2}
 
 
@@ -33,7 +35,7 @@ def elastic_job(directory: Path, nodes: dict[str, int] = NODES, *, steps: int = 
         directory,
         nodes,
         framework="pytorch-ddp",
-        framework_options={"elastic": {"min_nodes": 2, "wait_s": 3}},
+        framework_options={"elastic": {"min_nodes": 2, "wait_s": WAIT_S}},
         run={"script": "train.py", "workdir": ".", "args": [str(steps), str(pause_s)]},
         recovery={"checkpoint": {"dir": str(directory / "checkpoints"), "shared": True}},
     )
@@ -47,7 +49,8 @@ class Running:
 
     def kill_launcher(self, node: str) -> None:
         files = AttemptFiles.of(Path(os.environ["DTTUI_DEMO_ROOT"], node), self.directory.job_id, 0)
-        (pid,) = processes_like(str(files.payload / "torchrun.py"))
+        found = processes_like(str(files.payload / "torchrun.py"))
+        (pid,) = (pid for pid in found if parent_of(pid) not in {None, *found})  # Not what it has just forked.
         os.kill(pid, signal.SIGKILL)
 
     def end(self, deadline_s: float) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """A small model on data of its own, trained by any number of ranks; goes on from the newest checkpoint of all nodes.
 
-usage: elastic_training.py STEPS PAUSE_S
+usage: elastic_training.py STEPS PAUSE_S [FILE]
+
+With a file it ends only once that is there on the host of some rank.
 """
 
 from __future__ import annotations
@@ -53,6 +55,12 @@ def main() -> None:
             torch.save(model.state_dict(), kept / f"{rank}.new")
             (kept / f"{rank}.new").rename(kept / f"{step}.pt")
         time.sleep(pause_s)
+    over = torch.tensor(len(sys.argv) < 4)
+    while not over:
+        time.sleep(0.1)
+        told = torch.tensor(int(os.path.exists(sys.argv[3])))
+        dist.all_reduce(told, dist.ReduceOp.MAX)
+        over = told > 0
     dist.barrier()
     dist.destroy_process_group()
     sys.stdout.flush()

@@ -21,6 +21,7 @@ from dttui.spec.failure_causes import kind_of
 from tests.agent.conversation import processes_with
 from tests.integration.gangs import ONE, THREE, TWO
 from tests.integration.headless import dttui, result_of
+from tests.integration.slow_steps import slow_down
 from tests.processes import processes_like
 from tests.waiting import wait_until
 
@@ -54,7 +55,7 @@ def trains_on_after_a_lost_rank_and_a_lost_master(
         env: variables of the ranks.
         told_by: rank that tells the losses.
     """
-    running = _start(directory, name, job, python, env or {})
+    running = _start(directory, name, job, python, env or {}, slow_attempts=2)
     _wait_for_steps(running, _steps_of(running), STEPS_BETWEEN)
     _kill_rank(running, TWO)
     wait_until(lambda: len(_comebacks(running)) == 1, "the second attempt to make steps", DEADLINE_S)
@@ -96,7 +97,8 @@ def trains_on_from_parts_on_own_disks(
     Returns:
         The losses.
     """
-    running = _start(directory, name, job, python, {}, {"on_node_failure": "restart", "checkpoint": None})
+    recovery = {"on_node_failure": "restart", "checkpoint": None}
+    running = _start(directory, name, job, python, {}, recovery, slow_attempts=1)
     _wait_for_steps(running, 0, STEPS_BETWEEN)
     _kill_rank(running, TWO)
     wait_until(running.is_over, "the job to end", DEADLINE_S)
@@ -130,7 +132,7 @@ def continues_after_a_lost_master(
         (directory / place).mkdir()
     whole = _start(directory / "whole", name, job, python, {}, CONTINUE)
     wait_until(whole.is_over, "the whole run to end", DEADLINE_S)
-    running = _start(directory / "broken", name, job, python, {}, CONTINUE)
+    running = _start(directory / "broken", name, job, python, {}, CONTINUE, slow_attempts=1)
     _wait_for_steps(running, 0, STEPS_BETWEEN)
     with _frozen(running, ONE, attempt=0):
         wait_until(lambda: len(_comebacks(running)) == 1, "the second attempt to make steps", DEADLINE_S)
@@ -157,9 +159,12 @@ def _start(
     python: Path,
     env: Mapping[str, str],
     recovery: Mapping[str, Any] = REPLACE,
+    *,
+    slow_attempts: int = 0,
 ) -> JobDirectory:
     work = directory / "work"
     shutil.copytree(EXAMPLES / name, work, ignore=shutil.ignore_patterns("__pycache__"))
+    slow_down(work / "train.py", slow_attempts)  # Else it may be over before anything is taken away from it.
     job["run"] = {**job["run"], "workdir": "work", "python": str(python), "env": dict(env)}
     job["recovery"] = {"checkpoint": {"dir": str(directory / "kept"), "shared": True}, **recovery}
     path = directory / "job.yaml"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ from dttui.inventory.models import GpuResources, Resources
 from dttui.planning.models import Bindings, NodeBinding, PlannedNode
 from dttui.planning.planner import bind, plan
 from dttui.spec.models import DataParallel, DatasetRef, Job, Node, Run, Strategy
+from tests.ports import free_port
 from tests.unit.seed_cluster import environment, make_job
 
 PAYLOAD = Path(dtagent.payload.__file__).parent
@@ -69,16 +69,13 @@ def run_bundles(job: Job, tmp_path: Path) -> list[dict[str, object]]:
     """Write each node's bundle to a directory of its own, run all processes, and return what the ranks reported."""
     made = plan(job, two_nodes())
     assert made.errors == ()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     bindings = {
         node.name: NodeBinding(
             directory=str(tmp_path / node.name), payload=str(PAYLOAD), python=sys.executable, interface="lo"
         )
         for node in made.nodes
     }
-    bound = bind(made, Bindings(job_id="test", attempt=0, master_port=port, nodes=bindings)).plan
+    bound = bind(made, Bindings(job_id="test", attempt=0, master_port=free_port(), nodes=bindings)).plan
     for node in bound.nodes:
         lay_out(node, tmp_path / node.name)
     running = [
