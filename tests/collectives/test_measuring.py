@@ -25,7 +25,7 @@ HAS_GPUS = "import torch\ntorch.cuda.is_available = lambda: True\ntorch.cuda.dev
 SLOW = (
     "import time, torch.distributed as dist\n"
     "send = dist.send\n"
-    "dist.send = lambda *told: (time.sleep(0.2), send(*told))\n"
+    "dist.send = lambda *told: (time.sleep(0.3), send(*told))\n"
 )
 NO_ROOM = (
     "import torch\n"
@@ -96,8 +96,8 @@ def test_all_ranks_take_the_back_end_of_the_plan_where_one_alone_has_gpus(tmp_pa
 
 
 def test_each_pair_is_told_and_slow_links_do_not_take_the_time_of_all_ranks_together(tmp_path: Path) -> None:
-    """Four rounds of pairs, each size of which takes 1.2 s, in 12 s: before, all else had its first size alone."""
-    told = measured(4, tmp_path, "--max", "512", "--limit-s", "12", "--zones", "0,0,1,1", before=[SLOW] * 4)
+    """Four rounds of pairs, each size of which takes 1.8 s, in half of 30 s: before, all else had its first size alone."""
+    told = measured(4, tmp_path, "--max", "512", "--limit-s", "30", "--zones", "0,0,1,1", before=[SLOW] * 4)
     pairs = [record for record in told if record["kind"] == "pair"]
     assert {tuple(record["between"]) for record in pairs} == {*combinations(range(4), 2)}
     assert {record["wrong"] for record in told if "wrong" in record} == {0}
