@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import gc
 import os
 import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.clock import Clock
+from tests.clock import TICK_S, Clock, Unhurried
 from tests.lab.deployed import deployed
 from tests.lab.fixtures import breakable_lab3, can_have_lab, lab3
 from tests.torch_stem import torch_stem
@@ -144,3 +146,19 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
     monkeypatch.setattr(time, "monotonic", found)
     return found
+
+
+@pytest.fixture
+async def unhurried(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """Let no monotonic time pass, for loops neither, while a busy machine does not let the test run."""
+    monkeypatch.setattr(time, "monotonic", Unhurried(time.monotonic))
+
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+
+    ticking = asyncio.create_task(tick())
+    yield
+    ticking.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await ticking

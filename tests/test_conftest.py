@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
 from pathlib import Path
+
+import pytest
 
 from dttui import locations
 from tests.conftest import in_turns
@@ -33,3 +37,20 @@ def test_what_waits_is_among_what_computes_all_the_time_and_the_longest_comes_fi
         assert len([group for group in mixed[start : start + 3] if group in waiting]) == 1
     assert [group for group in mixed if group in computing] == computing
     assert in_turns(computing) == computing
+
+
+@pytest.mark.usefixtures("unhurried")
+async def test_no_limit_is_up_for_a_loop_that_was_not_let_run() -> None:
+    answered = asyncio.Event()
+
+    async def answer() -> None:
+        for _stall in range(3):
+            time.sleep(0.2)  # noqa: ASYNC251 - as where the machine lets something else run
+            await asyncio.sleep(0)
+        answered.set()
+
+    answering = asyncio.create_task(answer())
+    await asyncio.wait_for(answered.wait(), 0.15)
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(asyncio.Event().wait(), 0.15)
+    await answering

@@ -8,7 +8,7 @@ import pytest
 from textual.app import App
 
 from dttui.i18n import set_language
-from dttui.tui.screens import compose
+from dttui.tui.screens import compose, job_files
 
 
 @pytest.fixture(autouse=True)
@@ -29,3 +29,4 @@ def no_pause_for_thought(monkeypatch: pytest.MonkeyPatch) -> None:
 def toasts_that_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a toast would go before the test has counted it."""
     monkeypatch.setattr(App, "NOTIFICATION_TIMEOUT", 600.0)
+    monkeypatch.setattr(job_files, "ERROR_TIMEOUT_S", 600.0)

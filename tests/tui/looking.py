@@ -13,24 +13,27 @@ from textual.screen import ModalScreen
 from textual.widgets import Select, Static
 from textual.worker import Worker
 
-from dttui.tui.app import LEAVE_DIALOG, DttuiApp
+from dttui.tui.app import DttuiApp
 from dttui.tui.environment_pane import EnvironmentPane
 from dttui.tui.screens.run import RunScreen
 from dttui.tui.widgets.node_grid import NodeGrid
+from tests.waiting import until as wait_for
 
 Value = TypeVar("Value")
 LOOKS = 100
+PATIENCE_S = 30.0
 
 BUSY_GROUPS = ("look-ahead", "estimate", "launch", "jobs", "why")
-"""Workers that end by themselves."""
-ASKING_GROUPS = ("costs", "run", "remove", LEAVE_DIALOG)
-"""Workers that end by themselves, or wait for a person's answer to a dialog."""
+"""Workers that end by themselves; all others do, too, or wait for a person's answer to a dialog."""
+ENDLESS_GROUPS = ("listen", "benches", "check")
+"""Workers that go on for as long as a screen or a job does."""
 
 
-async def until(pilot: Pilot[None], condition: Callable[[], Value], what: str, timeout_s: float = 10.0) -> Value:
+async def until(pilot: Pilot[None], condition: Callable[[], Value], what: str, timeout_s: float = PATIENCE_S) -> Value:
     """Return what `condition` gives once that is true; `AssertionError` that names `what` after `timeout_s` seconds.
 
-    A machine that stood still meanwhile has left the app no time: it is looked at least `LOOKS` times.
+    A machine that stood still meanwhile has left the app no time: it is looked at least `LOOKS` times. Once it is so,
+    a screen that came with it is mounted, and has its focus.
     """
     deadline, looks = time.monotonic() + timeout_s, 0
     while not (value := condition()):
@@ -38,10 +41,12 @@ async def until(pilot: Pilot[None], condition: Callable[[], Value], what: str, t
         late = looks > LOOKS and time.monotonic() > deadline
         assert not late, f"after {timeout_s:g} s still not so: {what}\n{screen_text(pilot.app)}"
         await pilot.pause(0.02)
+    for _turn in range(2):
+        await pilot.pause()
     return value
 
 
-async def settle(app: DttuiApp, pilot: Pilot[None], timeout_s: float = 10.0) -> None:
+async def settle(app: DttuiApp, pilot: Pilot[None], timeout_s: float = PATIENCE_S) -> None:
     """Wait until the screen shows what it is going to show: no work under way but that which waits for a person."""
     deadline = time.monotonic() + timeout_s
     quiet = 0
@@ -62,9 +67,9 @@ async def follow(app: DttuiApp, pilot: Pilot[None]) -> None:
     await settle(app, pilot)
 
 
-async def left(app: DttuiApp, pilot: Pilot[None]) -> None:
-    """Wait until the app has been left."""
-    await until(pilot, lambda: not app.is_running or app._exit, "the app is left")  # noqa: SLF001
+async def left(app: DttuiApp) -> None:
+    """Wait until the app has been left: then it may have no screen any more, which a pilot would wait for."""
+    await wait_for(lambda: not app.is_running or app._exit, "the app is left", PATIENCE_S)  # noqa: SLF001
 
 
 def text_of(app: DttuiApp, selector: str) -> str:
@@ -94,9 +99,9 @@ def labels_of(select: Select[Any]) -> list[str]:
 
 
 def _is_busy(app: DttuiApp, worker: Worker[object]) -> bool:
-    if worker.is_finished:
+    if worker.is_finished or worker.group in ENDLESS_GROUPS:
         return False
-    return worker.group in BUSY_GROUPS or (worker.group in ASKING_GROUPS and not isinstance(app.screen, ModalScreen))
+    return worker.group in BUSY_GROUPS or not isinstance(app.screen, ModalScreen)
 
 
 async def look(app: DttuiApp, pilot: Pilot[None]) -> None:

@@ -133,7 +133,7 @@ async def test_quitting_while_a_job_runs_says_that_it_goes_on() -> None:
             await pilot.press("ctrl+q")
             await settle(app, pilot)
             await pilot.press("enter")
-            await left(app, pilot)
+            await left(app)
         assert app.return_code == 0
 
 
@@ -141,5 +141,5 @@ async def test_quitting_while_nothing_runs_asks_nothing() -> None:
     app = make_app()
     async with app.run_test(size=SIZE) as pilot:
         await pilot.press("ctrl+q")
-        await left(app, pilot)
+        await left(app)
     assert app.return_code == 0

@@ -26,7 +26,7 @@ async def test_an_untouched_job_is_left_at_once(key: str) -> None:
     async with app.run_test(size=SIZE) as pilot:
         await settle(app, pilot)
         await pilot.press(key)
-        await left(app, pilot)
+        await left(app)
     assert app.return_code == 0
 
 
@@ -51,7 +51,7 @@ async def test_edits_that_are_not_saved_are_asked_about() -> None:
         await pilot.press("ctrl+q", "ctrl+q")
         await settle(app, pilot)
         await pilot.press("right", "enter")
-        await left(app, pilot)
+        await left(app)
     assert app.return_code == 0
 
 
@@ -172,4 +172,4 @@ async def test_the_question_before_leaving_follows_the_jobs() -> None:
         writer.outcome(JobState.CANCELLED, "stopped on request", 103)
         await until(pilot, lambda: "No job is running any more." in screen_text(app), "it is told that it has ended")
         await pilot.press("enter")
-        await left(app, pilot)
+        await left(app)

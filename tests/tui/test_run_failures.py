@@ -84,7 +84,7 @@ async def test_the_reason_is_found_out_beside_the_screen_one_at_a_time(monkeypat
     def slow(evidence: Evidence) -> Diagnosis:
         running.append(evidence)
         most.append(len(running))
-        assert may_go_on.wait(10)
+        assert may_go_on.wait(60)
         running.pop()
         return diagnose(evidence)
 
@@ -175,7 +175,7 @@ async def test_an_unhealthy_host_is_told_on_top_below_its_name_and_under_why_for
         await look(app, pilot)
         assert text_of(app, "#run-status") == f"⚠ llm-training-env is unhealthy: {what}"
         assert f": {what}" in grid(app)
-        assert "✗ unhealthy for 3m 2" in grid(app)
+        assert "✗ unhealthy for 3m" in grid(app)
         await until(pilot, lambda: what in text_of(app, "#run-why"), "why")
         writer.health("info", "llm-training-env")
         await look(app, pilot)

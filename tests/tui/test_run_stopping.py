@@ -35,14 +35,14 @@ async def test_stopping_asks_first_and_then_tells_the_controller() -> None:
             await pilot.press("x")
             await settle(app, pilot)
             await pilot.click("#graceful")
+            await until(pilot, lambda: {"method": "stop", "force": False} in said, "it is asked to stop")
             await look(app, pilot)
-            assert {"method": "stop", "force": False} in said
             await pilot.press("x")
             await settle(app, pilot)
             app.screen.query_one("#force", Button).press()
+            await until(pilot, lambda: {"method": "stop", "force": True} in said, "it is asked to stop at once")
+            await until(pilot, lambda: {"method": "attach", "prompts": True} in said, "it is listened to")
             await look(app, pilot)
-            assert {"method": "stop", "force": True} in said
-            assert {"method": "attach", "prompts": True} in said
             assert toasts(app)[-1] == "Asked to stop at once."
 
 
@@ -58,8 +58,8 @@ async def test_a_job_that_is_stopping_already_can_only_be_waited_for_or_killed()
             await settle(app, pilot)
             assert [str(button.label) for button in app.screen.query(Button)] == ["Keep waiting", "Stop at once"]
             await pilot.press("right", "enter")
-            await look(app, pilot)
-            assert said[-1] == {"method": "stop", "force": True}
+            await until(pilot, lambda: {"method": "stop", "force": True} in said, "it is asked to stop at once")
+            assert {"method": "stop", "force": False} not in said
 
 
 async def test_stopping_a_job_that_nobody_watches_says_so() -> None:
@@ -68,7 +68,8 @@ async def test_stopping_a_job_that_nobody_watches_says_so() -> None:
     app = make_app(inventory, attach=writer.directory)
     async with app.run_test(size=SIZE, notifications=True) as pilot:
         await look(app, pilot)
-        assert text_of(app, "#run-status") == "⚠ no controller watches this job"
+        told = "⚠ no controller watches this job"
+        await until(pilot, lambda: text_of(app, "#run-status") == told, "it is told that nobody watches")
         await pilot.press("x")
         await settle(app, pilot)
         await pilot.click("#graceful")

@@ -195,7 +195,7 @@ class RunScreen(Screen[None]):
             choices[:0] = [("cancel", _("Keep running"), "default"), ("graceful", _("Stop the job"), "primary")]
         return Question(text.format(name=self._job_name()), choices)
 
-    @work
+    @work(group="listen")
     async def _listen(self) -> None:
         """Be there for the controller's questions, also of one that takes over, and notice when there is none."""
         is_attached = False

@@ -19,6 +19,8 @@ from tests.integration.headless import shell_job
 from tests.unit.cli.job_listener import Listener
 from tests.unit.cli.job_listener import listener as listener
 
+LIMIT_S = 60.0
+
 
 def test_a_host_that_starts_no_more_processes_gives_the_spare_controller_up_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -58,9 +60,9 @@ async def test_an_interrupt_before_the_controller_is_there_is_sent_once_it_is(
     monkeypatch.setattr(Printer, "note", note)
     job = shell_job(tmp_path, {"pytorch-dev-env": 1}, "true")
     applying = asyncio.ensure_future(apply.apply(make_parser().parse_args(["--demo", "--apply", str(job)])))
-    await asyncio.wait_for(pressed.wait(), 10)
+    await asyncio.wait_for(pressed.wait(), LIMIT_S)
     server = await listener.serve()
-    assert await asyncio.wait_for(applying, 10) == 103
+    assert await asyncio.wait_for(applying, LIMIT_S) == 103
     server.close()
     assert listener.stops == [presses > 1]
     assert any("press Ctrl-C again" in line for line in told)
@@ -72,7 +74,7 @@ async def test_a_job_that_ends_with_its_controller_at_once_is_shown_to_its_end(
 ) -> None:
     server = await listener.serve()
     options = make_parser().parse_args(["--output", "jsonl", "stop", listener.directory.job_id])
-    assert await asyncio.wait_for(asyncio.to_thread(stopping.stop, options), 10) == 0
+    assert await asyncio.wait_for(asyncio.to_thread(stopping.stop, options), LIMIT_S) == 0
     server.close()
     assert [json.loads(line)["kind"] for line in capsys.readouterr().out.splitlines()] == ["job_state", "outcome"]
 

@@ -31,7 +31,7 @@ SSH = ("paramiko", "cryptography", "dttui.transport.ssh.")
 MODELS = ("pydantic", "yaml", "dttui.spec.models", "dttui.inventory.models")
 ACTS = ("textual", "dttui.engine", "dttui.export.", "dttui.preflight.", "dttui.fleet.live", "dttui.compose.")
 LOOPS = ("asyncio", "ssl")
-ROUNDS = 4
+ROUNDS, MOST_ROUNDS = 4, 12
 LOADED = """
 import sys
 from dttui.cli import main
@@ -120,9 +120,15 @@ def test_light_verbs_take_at_most_two_and_a_half_times_the_cpu_of_importing_pyda
     environment["PYTHONPYCACHEPREFIX"] = str(tmp_path)
     verbs = (("--version",), ("ps",), ("logs", "last"), ("status", "last"), ("stop", "last", "--dry-run"))
     commands = [("-c", "import pydantic"), *(("-m", "dttui", *verb) for verb in verbs)]
-    rounds = [[cpu_s(command, environment) for command in commands] for _round in range(ROUNDS)]
-    unit, *taken = map(min, zip(*rounds, strict=True))  # The first of them compiles.
-    assert {verb: cpu for verb, cpu in zip(verbs, taken, strict=True) if cpu > 2.5 * unit} == {}
+    rounds: list[list[float]] = []
+    slow: dict[tuple[str, ...], float] = {}
+    while len(rounds) < ROUNDS or (
+        slow and len(rounds) < MOST_ROUNDS
+    ):  # What else runs takes caches from some of them.
+        rounds.append([cpu_s(command, environment) for command in commands])
+        unit, *taken = map(min, zip(*rounds, strict=True))  # The first of them compiles.
+        slow = {verb: cpu / unit for verb, cpu in zip(verbs, taken, strict=True) if cpu > 2.5 * unit}
+    assert slow == {}
 
 
 def test_stopping_a_job_that_is_over_loads_no_models_planner_or_ssh(ended: jobs.JobDirectory) -> None:

@@ -42,7 +42,7 @@ class Person:
             readable = asyncio.Event()
             loop.add_reader(self._controller, readable.set)
             try:
-                await asyncio.wait_for(readable.wait(), 10)
+                await asyncio.wait_for(readable.wait(), 60)
             finally:
                 loop.remove_reader(self._controller)
             shown += os.read(self._controller, 4096).decode()
@@ -155,7 +155,7 @@ async def test_an_interrupt_at_a_question_ends_the_process_with_echo_back(person
         await person.read_until("Password: ")
         assert not person.has_echo()
         asking.send_signal(signal.SIGINT)
-        assert await asyncio.to_thread(asking.wait, 20) != 0
+        assert await asyncio.to_thread(asking.wait, 60) != 0
     finally:
         asking.kill()
         asking.wait()

@@ -11,10 +11,11 @@ import time
 
 from dttui.engine import awake
 from dttui.planning.recovery import LEAST_HEARTBEAT_S
+from tests.processes import is_stopped
 from tests.waiting import wait_until
 
 PROGRAM = """
-import asyncio, os, sys
+import asyncio, os, signal, sys
 from dttui.engine import awake
 awake.MOST_GAP_S = awake.LEAST_AWAY_S = awake.TICK_S = 0.3
 
@@ -22,7 +23,7 @@ async def main():
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    print("ready", flush=True)
+    loop.call_soon(os.kill, os.getpid(), signal.SIGSTOP)  # Once it waits.
     line = await asyncio.wait_for(reader.readline(), 1.0)
     print(line.decode().strip(), awake.has_just_woken(), flush=True)
 
@@ -36,15 +37,14 @@ def test_an_answer_that_came_while_the_process_was_stopped_is_no_timeout() -> No
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        os.kill(process.pid, signal.SIGSTOP)
+        wait_until(lambda: is_stopped(process.pid), "it to stop itself", 60.0)
         slept_until = time.monotonic() + 1.5  # Longer than it waits for: this is what is tested.
         wait_until(lambda: time.monotonic() > slept_until, "the time to pass")
         process.stdin.write("answer\n")
         process.stdin.flush()
         os.kill(process.pid, signal.SIGCONT)
         assert process.stdout.readline() == "answer True\n"
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
 
 
 def test_no_process_stands_still_unseen_for_as_long_as_the_shortest_heartbeat() -> None:

@@ -259,10 +259,11 @@ async def test_a_look_at_lost_hosts_is_forced_only_where_that_is_asked_of_it(
     assert seen == [force]
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_a_job_in_a_state_of_another_version_is_taken_over_and_listed_as_unknown(
     directory: JobDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gang_start, "ROLLBACK_DEADLINE_S", 0.05)
+    monkeypatch.setattr(gang_start, "ROLLBACK_DEADLINE_S", 0.2)
     inventory = write_launch(directory)
     log = running_job(directory, inventory, tmp_path)
     log.add(EventKind.JOB_STATE, "sleeps", attempt=0, data={"state": "HIBERNATING"})
@@ -358,11 +359,12 @@ async def test_a_client_tells_what_was_typed_for_the_job(controller: Controller,
     ],
 )
 @pytest.mark.parametrize("force", [False, True])
+@pytest.mark.usefixtures("unhurried")
 async def test_a_host_that_cannot_be_stopped_is_named_as_lost(
     error: HostError, told: str, force: bool, directory: JobDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("STOP_DEADLINE_S", "FORCED_STOP_DEADLINE_S"):
-        monkeypatch.setattr(gang_watch, name, 0.05)
+        monkeypatch.setattr(gang_watch, name, 0.2)
     inventory = Inventory(environments=(Environment(name="gpu1", host="gpu1"),))
     log = running_job(directory, inventory, tmp_path, JobState.LAUNCHING, JobState.RUNNING)
     plan = RecoveredState.read(directory, 0.0).plan

@@ -101,7 +101,11 @@ async def test_an_error_that_is_kept_of_a_node_keeps_nothing_alive_that_was_ther
     assert there[0]() is None
 
 
-def test_a_host_that_falls_silent_and_comes_back_is_told_once_each(gang: Attempt, directory: JobDirectory) -> None:
+def test_a_host_that_falls_silent_and_comes_back_is_told_once_each(
+    gang: Attempt, directory: JobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
     (node,) = gang.nodes
     node.status = NodeStatus(node.key, 0, NodeState.RUNNING)
     gang.watch.report()

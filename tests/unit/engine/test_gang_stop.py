@@ -36,6 +36,8 @@ from tests.fake_transport import FakeTransport
 from tests.unit.seed_cluster import make_job
 from tests.waiting import until
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 LIMIT_S = 10.0
 
 

@@ -22,6 +22,8 @@ from tests.fake_transport import FakeHost, FakeProcess, FakeTransport
 from tests.unit.jobs.test_follow import plan_for
 from tests.waiting import until
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 HEARTBEAT_S = 0.6
 HELLO = {"version": 1, "hostname": "h", "pid": 1, "boot_id": "b", "time": 0.0, "agent_version": __version__}
 PIECES = 8

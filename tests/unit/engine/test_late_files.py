@@ -122,12 +122,13 @@ async def test_lines_that_a_full_disk_held_back_are_written_before_any_host_is_l
     assert "is written once there is room" in told.message
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_the_rest_of_the_logs_of_a_host_that_fell_silent_is_fetched_once_it_answers(
     directory: JobDirectory, log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node_run, "RECONNECT_S", 0.001)
     monkeypatch.setattr(node_run, "SILENT_DRAIN_S", 0.05)
-    monkeypatch.setattr("dttui.engine.post_job_cleanup.LOOK_DEADLINE_S", 0.05)
+    monkeypatch.setattr("dttui.engine.post_job_cleanup.LOOK_DEADLINE_S", 0.2)
     key, silence = AttemptKey(directory.job_id, 0), HostUnreachableError("gpu1", "gpu1: no route")
     ended = NodeStatus(key, 0, NodeState.ENDED)
     rest = [b"one\n", b"two\n"]

@@ -86,6 +86,7 @@ def chunks(count: int) -> Callable[[NodeStatus], FollowReply]:
     return follow
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_a_host_that_has_ended_is_not_lost_for_a_log_that_takes_long(directory: JobDirectory) -> None:
     told = await look(directory, host(directory, chunks(CHUNKS)))
     assert told.data["state"] == "stopped"
@@ -93,6 +94,7 @@ async def test_a_host_that_has_ended_is_not_lost_for_a_log_that_takes_long(direc
     assert unfetched_nodes(directory.read_events()) == []
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_a_forced_look_waits_for_no_log_and_says_that_there_is_more(
     directory: JobDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +104,7 @@ async def test_a_forced_look_waits_for_no_log_and_says_that_there_is_more(
     assert unfetched_nodes(directory.read_events()) == ["gpu1"]
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_a_host_that_has_ended_and_keeps_its_log_to_itself_is_not_lost(directory: JobDirectory) -> None:
     told = await look(directory, host(directory, lambda _status: REFUSAL))
     assert told.data["state"] == "stopped"
@@ -110,6 +113,7 @@ async def test_a_host_that_has_ended_and_keeps_its_log_to_itself_is_not_lost(dir
     assert finding.message == "the rest was not fetched: gpu1: internal error"
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_a_host_that_does_not_end_stays_lost(directory: JobDirectory) -> None:
     told = await look(directory, host(directory, chunks(0), ends=False))
     assert (told.data["state"], told.message) == ("lost", "it has not ended; what runs there is unknown")

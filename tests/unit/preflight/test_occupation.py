@@ -59,8 +59,11 @@ def test_gpus_that_others_hold_are_an_error_that_names_them() -> None:
     assert finding.hint
 
 
-def test_gpus_that_are_set_aside_are_taken_though_nothing_runs_on_them_and_told_with_whose_and_until_when() -> None:
+def test_gpus_that_are_set_aside_are_taken_though_nothing_runs_on_them_and_told_with_whose_and_until_when(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
     holds = [
         GpuHold("li", "bert-7", [0, 1], since=100.0, until=100.0 + 3 * 3600),
         GpuHold("wang", None, [2], since=100.0 - 3600, until=50.0),
@@ -75,11 +78,15 @@ def test_gpus_that_are_set_aside_are_taken_though_nothing_runs_on_them_and_told_
     )
 
 
-def test_simulated_gpus_are_taken_by_what_was_set_aside_and_by_ranks_of_jobs_that_have_not_said() -> None:
+def test_simulated_gpus_are_taken_by_what_was_set_aside_and_by_ranks_of_jobs_that_have_not_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
     holds = [GpuHold("me", "a-1", simulated=2, since=0.0)]
     sample = HostSample(1, 0.0, ranks={"a-1": [], "b-2": [RankSample(0, 1)]}, holds=holds)
     (finding,) = found("sim", 2, sample)
-    since = moment(time.time())
+    since = moment(now)
     assert finding.message == f"sim has 1 free GPU and the job uses 2 there: job a-1 since {since}, job b-2"
 
 

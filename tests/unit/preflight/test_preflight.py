@@ -180,6 +180,7 @@ async def test_what_a_preflight_says_of_the_way_between_zones_is_what_it_has_jus
     assert "measured just now" in told
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_a_host_that_does_not_answer_holds_up_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight_run, "FACTS_TIMEOUT_S", 0.5)
     board = await Checking(b=Agent(facts=None)).run()
@@ -201,6 +202,7 @@ async def test_a_host_that_is_down_leaves_the_others_what_can_be_told_without_it
     assert statuses(board, Check.SOFTWARE) == ["unknown", "ok", "ok"]
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_a_check_that_hangs_is_unknown_and_says_after_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight_run, "PATHS_TIMEOUT_S", 0.3)
     board = await Checking(c=Agent(paths=None)).run()

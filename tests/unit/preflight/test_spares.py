@@ -158,6 +158,7 @@ async def test_a_spare_that_cannot_be_planned_for_is_told_and_the_others_are_che
     assert unchecked.message == f"the spare c could not be checked: {type(fault).__name__}: {fault}"
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_many_spares_are_planned_for_two_at_a_time_and_no_wait_for_that_counts_against_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -20,6 +20,8 @@ from dttui.rpc.client import AgentClient
 from dttui.transport.base import Nobody
 from tests.fake_transport import FakeConnection, FakeHost, FakeProcess, FakeStream, FakeTransport
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 ENVIRONMENT = Environment(name="gpu1", host="gpu1")
 HELLO = {"version": 1, "agent_version": "9", "hostname": "h", "pid": 1, "boot_id": "b", "time": 1000.0}
 Answer = Callable[[str], object]

@@ -13,6 +13,8 @@ from dttui.transport.ssh.threads import Threads
 from dttui.transport.turns import Turns
 from tests.waiting import until
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 DEADLINE_S = 10.0
 
 
@@ -64,7 +66,8 @@ async def test_a_place_that_is_kept_is_free_at_the_end_and_only_once() -> None:
         order.append("first")
     await task
     assert order == ["first", "second"]
-    async with turns.turn():
+    async with turns.turn() as keep:
+        keep()
         task = asyncio.create_task(second())
         await asyncio.wait({task}, timeout=0)
         assert not task.done()

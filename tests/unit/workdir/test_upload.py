@@ -272,6 +272,7 @@ async def test_files_are_looked_through_beside_the_loop(directory: Path, monkeyp
     assert threading.get_ident() not in threads
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_a_host_that_refuses_is_asked_again_with_pauses(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_start, "SEND_PATIENCE_S", 0.1)
     monkeypatch.setattr(node_start, "RETRY_S", 0.04)
