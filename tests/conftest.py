@@ -154,7 +154,7 @@ async def unhurried(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     monkeypatch.setattr(time, "monotonic", Unhurried(time.monotonic))
 
     async def tick() -> None:
-        while True:
+        while True:  # noqa: ASYNC110 - the clock is to be asked often
             await asyncio.sleep(TICK_S)
 
     ticking = asyncio.create_task(tick())
