@@ -53,7 +53,11 @@ class ControllerClient:
                     raise no_controller(directory) from error
                 await asyncio.sleep(RETRY_S)
         client = cls(reader, writer, prompter)
-        await client._send(await asyncio.to_thread(greeting, directory, prompts=prompter is not None))
+        try:
+            await client._send(await asyncio.to_thread(greeting, directory, prompts=prompter is not None))
+        except BaseException:  # As where a screen is left meanwhile.
+            await client.close()
+            raise
         return client
 
     async def stop(self, *, force: bool = False) -> bool:

@@ -26,6 +26,8 @@ class Attachments:
         async with self._turn:
             client = self._clients.get(directory.job_id)
             if client is None or not directory.has_controller():
+                if client is not None:
+                    await self._clients.pop(directory.job_id).close()
                 self._face.revive(directory, expects_client=True)
                 client = await self._face.attach(directory, self._prompter)
                 self._clients[directory.job_id] = client

@@ -122,9 +122,8 @@ def test_light_verbs_take_at_most_two_and_a_half_times_the_cpu_of_importing_pyda
     commands = [("-c", "import pydantic"), *(("-m", "dttui", *verb) for verb in verbs)]
     rounds: list[list[float]] = []
     slow: dict[tuple[str, ...], float] = {}
-    while len(rounds) < ROUNDS or (
-        slow and len(rounds) < MOST_ROUNDS
-    ):  # What else runs takes caches from some of them.
+    # Whatever else runs takes the processor's caches from some of them.
+    while len(rounds) < ROUNDS or (slow and len(rounds) < MOST_ROUNDS):
         rounds.append([cpu_s(command, environment) for command in commands])
         unit, *taken = map(min, zip(*rounds, strict=True))  # The first of them compiles.
         slow = {verb: cpu / unit for verb, cpu in zip(verbs, taken, strict=True) if cpu > 2.5 * unit}
