@@ -10,7 +10,6 @@ import subprocess
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from dtagent.protocol.attempt_key import AttemptKey
@@ -44,7 +43,6 @@ from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
 from dttui.jobs.launch_file import LaunchFile
 from dttui.jobs.view import JobView
-from dttui.launch import control
 from dttui.launch.control import ControllerClient
 from dttui.launch.starting import ensure_controller, start_controller
 from dttui.launch.submit import make_local_plan
@@ -166,33 +164,6 @@ async def test_a_bystander_that_leaves_changes_nothing(controller: Controller, d
     assert not answer.done()
     await client.close()
     assert await asyncio.wait_for(answer, LIMIT_S) is None
-
-
-async def test_who_gives_up_in_the_middle_of_a_greeting_hangs_up(
-    directory: JobDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, goes_on, has_hung_up = threading.Event(), threading.Event(), asyncio.Event()
-
-    def slow(_directory: JobDirectory, *, prompts: bool) -> dict[str, Any]:
-        begun.set()
-        assert goes_on.wait(LIMIT_S)
-        return {"method": "attach", "prompts": prompts}
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        has_hung_up.set()
-        writer.close()
-
-    monkeypatch.setattr(control, "greeting", slow)
-    server = await asyncio.start_unix_server(serve, directory.socket)
-    connecting = asyncio.create_task(ControllerClient.connect(directory))
-    assert await asyncio.to_thread(begun.wait, LIMIT_S)
-    connecting.cancel()
-    goes_on.set()
-    with pytest.raises(asyncio.CancelledError):
-        await connecting
-    await asyncio.wait_for(has_hung_up.wait(), LIMIT_S)
-    server.close()
 
 
 def test_everything_the_controller_writes_is_for_its_user_alone(
