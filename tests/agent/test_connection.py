@@ -12,7 +12,7 @@ import select
 import socket
 import threading
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from dtagent.protocol.rpc import MAX_FRAME_BYTES, MAX_PUSH_BYTES, ErrorCode, enc
 
 from tests.waiting import until
 
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 KEY = {"job_id": "x", "attempt": 0}
 PREPARE = {
     "key": KEY,
@@ -124,6 +124,7 @@ async def test_calls_that_hang_are_told_and_hold_no_slot(daemon: Daemon) -> None
     assert sum(thread.name == "hanging" for thread in threading.enumerate()) == 2
     release.set()
     await until(lambda: not any(thread.name == "hanging" for thread in threading.enumerate()), "the threads to end")
+    daemon.methods["facts"] = Method(None, hang)
     assert (await client.ask("facts"))["result"] is True
 
 
@@ -397,7 +398,9 @@ async def test_a_client_that_does_not_read_holds_one_bulky_answer_and_is_dropped
     with socket.socket(socket.AF_UNIX) as deaf:
         deaf.connect(str(daemon.path))
         deaf.sendall(b'{"id": 1, "method": "follow"}\n' * 3 * MAX_CALLS)
-        await until(lambda: made == 1, "a connection")
+        await until(lambda: select.select([deaf], [], [], 0)[0], "the answer to begin")
+        assert made == 1
+        monkeypatch.setattr(connection_module, "SEND_LIMIT_S", DEADLINE_S)  # The others are not to be so quick.
         for _ in range(20):
             assert (await other.ask("ping"))["result"] == "pong"
         assert len((await other.ask("follow"))["result"]) == 1_000_000
@@ -413,10 +416,22 @@ def _wait_for_the_end(deaf: socket.socket) -> None:
     assert poll.poll(DEADLINE_S * 1000)
 
 
+class Counted(LargeFrames):
+    """Counts what has been let in."""
+
+    entered = 0
+
+    async def enter(self) -> Callable[[], None]:
+        leave = await super().enter()
+        self.entered += 1
+        return leave
+
+
 async def test_large_frames_of_many_clients_take_turns_and_a_stuck_one_makes_way(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_module, "FRAME_LIMIT_S", 0.5)
+    daemon.large_frames = places = Counted()
     held = most = 0
 
     async def take(request: UploadRequest) -> int:
@@ -430,12 +445,14 @@ async def test_large_frames_of_many_clients_take_turns_and_a_stuck_one_makes_way
     stuck = [await daemon.client() for _ in range(MAX_LARGE_FRAMES)]
     for client in stuck:
         client.writer.write(b"x" * 300_000)
+    await until(lambda: places.entered == MAX_LARGE_FRAMES, "the large frames to begin")
+    monkeypatch.setattr(connection_module, "FRAME_LIMIT_S", DEADLINE_S)  # The others are not to be so quick.
     others = [await daemon.client() for _ in range(12)]
     part = {"key": {"job_id": "x", "attempt": 0}, "path": "p", "offset": 0, "data": "x" * 500_000}
     for client in others:
         client.send("upload", part)
     for client in stuck:
-        assert "not whole after 0.5 s" in (await client.receive())["error"]["message"]
+        assert "a frame that was not whole after" in (await client.receive())["error"]["message"]
     assert [(await client.receive())["result"] for client in others] == [500_000] * 12
     assert most <= MAX_LARGE_FRAMES
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import itertools
 import json
 import os
 import shutil
@@ -134,7 +133,8 @@ def test_telemetry_goes_on_after_the_last_sample_seen(agent: Conversation) -> No
     assert seqs
     assert seqs == [first["seq"] + number for number in range(1, len(seqs) + 1)]
     assert second[0]["memory_total_mib"] > 0
-    assert second[0]["cpu_percent"] is not None
+    # Two readings may follow each other at once where the machine was busy, and then tell no use of its CPUs.
+    wait_until(lambda: agent.call("telemetry")["samples"][-1].get("cpu_percent") is not None, "the use of the CPUs")
 
 
 def test_facts_name_the_host_and_why_there_are_no_gpus(agent: Conversation) -> None:
@@ -182,17 +182,44 @@ def test_the_daemon_ends_when_nobody_needs_it(tmp_path: Path) -> None:
 def test_a_daemon_that_was_stopped_for_longer_than_it_may_idle_still_serves_whoever_comes_back(tmp_path: Path) -> None:
     root = tmp_path / "root"
     child = subprocess.Popen(
-        [sys.executable, "-I", "-m", "dtagent", "daemon", "--root", str(root), "--idle-exit", "3"],
+        [sys.executable, "-I", "-m", "dtagent", "daemon", "--root", str(root), "--idle-exit", "5"],
         stderr=subprocess.DEVNULL,
     )
     wait_until((root / "agent.sock").exists, "the daemon to serve")
     child.send_signal(signal.SIGSTOP)
     began = time.monotonic()
-    wait_until(lambda: time.monotonic() - began > 4, "more than the idle time to pass")
-    child.send_signal(signal.SIGCONT)
+    # It knocks while the daemon stands still: a client may take longer to start than the daemon would wait for it.
+    with Conversation(root, greets=False) as agent:
+        wait_until(lambda: time.monotonic() - began > 6, "more than the idle time to pass")
+        child.send_signal(signal.SIGCONT)
+        assert agent.call("hello", {"versions": [1]})["pid"] == child.pid
+    assert child.wait(30) == 0
+
+
+LISTENS = """
+import os, socket, sys
+listen = socket.socket.listen
+def told(self, *arguments):
+    open(sys.argv[-1] + "/../early", "w").write(str(os.path.exists(sys.argv[-1] + "/agent.sock")))
+    listen(self, *arguments)
+socket.socket.listen = told
+from dtagent.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_socket_that_is_there_can_be_connected_to(tmp_path: Path) -> None:
+    """Who sees it might else be refused, and take the daemon for gone."""
+    root = tmp_path / "root"
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-c", LISTENS, "daemon", "--root", str(root)], stderr=subprocess.DEVNULL
+    )
+    wait_until((root / "agent.sock").exists, "the daemon to serve")
     with Conversation(root) as agent:
         assert agent.call("hello", {"versions": [1]})["pid"] == child.pid
     assert child.wait(30) == 0
+    assert (tmp_path / "early").read_text() == "False"
+    assert [path.name for path in root.iterdir() if path.name.startswith("agent.sock")] == []
 
 
 def test_a_daemon_whose_directory_was_removed_ends(tmp_path: Path) -> None:
@@ -260,14 +287,14 @@ def test_a_daemon_that_starts_again_at_once_numbers_its_samples_beyond_the_last(
 
 def test_readings_come_faster_while_a_client_asks_for_them_and_those_kept_do_not(agent: Conversation) -> None:
     kept = agent.call("telemetry")["samples"][-1]["seq"]
-    began = time.monotonic()
     live = [agent.call("telemetry", {"interval_s": 0.01})["samples"][0] for _ in range(12)]
-    assert time.monotonic() - began < 8.0
+    assert len({sample["seq"] for sample in live}) < 8, "several come between two that are kept"
     assert len({sample["time"] for sample in live}) == 12
-    assert live[-1]["time"] - live[0]["time"] > 0.8, "ten a second, and those that are kept between them"
+    assert live[-1]["time"] - live[0]["time"] > 0.5, "ten a second, and those that are kept between them"
     rows = agent.call("telemetry", {"after_seq": kept, "wait_s": 5})["samples"]
     assert [row["seq"] for row in rows] == list(range(kept + 1, rows[-1]["seq"] + 1))
-    assert all(after["time"] - before["time"] > 0.5 for before, after in itertools.pairwise(rows))
+    # One a second: the first may have come up to a second late, and the next at its time.
+    assert rows[-1]["time"] - rows[0]["time"] > len(rows) - 2.1
 
 
 def test_the_bridge_imports_neither_pydantic_nor_psutil(agent: Conversation) -> None:

@@ -21,6 +21,7 @@ from dtagent.system import processes
 from dtagent.telemetry.nvml import Nvml
 
 from tests.agent.nvml_stub import run_child
+from tests.waiting import wait_until
 
 X86 = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel\t\t: 143\nmodel name\t: Intel(R) Xeon(R)  Platinum 8480C\n"
 GRACE = "processor\t: 0\nBogoMIPS\t: 2000.00\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd4f\n"
@@ -136,7 +137,7 @@ def test_facts_come_without_gpus_when_the_driver_hangs(nvml_stub: Callable[..., 
     assert seen["facts"]["gpu_note"] == "the NVIDIA driver has not answered for 0.3 s"
     assert seen["facts"]["gpus"] == []
     assert seen["facts"]["hostname"] == socket.gethostname()
-    assert seen["took_s"] < 10
+    assert seen["took_s"] < 30
 
 
 def test_an_interpreter_tells_its_version_and_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -254,15 +255,15 @@ def test_a_python_too_old_is_named_with_its_version(script: Callable[[str], str]
 def test_an_interpreter_that_hangs_is_ended_with_all_it_started(script: Callable[[str], str], tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     path = script(f"#!/bin/sh\nsleep 600 &\necho $! > {pid_file}.new\nmv {pid_file}.new {pid_file}\nwait\n")
-    began = time.monotonic()
-    found = examine(path, timeout_s=1.0)
-    assert found.error == f"{path} gave no answer within 1 s"
-    assert time.monotonic() - began < 20
+    for timeout_s in (1.0, 5.0, 25.0):  # On a busy machine it may not have come to start anything.
+        began = time.monotonic()
+        found = examine(path, timeout_s=timeout_s)
+        assert found.error == f"{path} gave no answer within {timeout_s:g} s"
+        assert time.monotonic() - began < timeout_s + 20
+        if pid_file.exists():
+            break
     sleeper = int(pid_file.read_text())
-    deadline = time.monotonic() + 10
-    while processes.identify(sleeper) is not None:
-        assert time.monotonic() < deadline, "the interpreter's child lives on"
-        os.sched_yield()
+    wait_until(lambda: processes.identify(sleeper) is None, "the interpreter's child to end")
 
 
 @pytest.mark.parametrize("stream", [1, 2])

@@ -21,6 +21,7 @@ from dtagent.system.gpu_locks import GpuLocks, Purpose, restore
 from dtagent.system.shared_files import UnsafeDirectoryError
 
 from tests.agent.conversation import Conversation, processes_with
+from tests.processes import open_files
 from tests.waiting import wait_until
 
 ANN, BOB = 61001, 61002
@@ -297,10 +298,13 @@ def supervisor_of(agent: Conversation) -> int:
 
 def test_a_user_is_refused_the_gpus_of_another_and_told_whose_they_are_and_since_when(users: Users) -> None:
     with users.agent(ANN) as ann, users.agent(BOB) as bob:
-        today = time.strftime("%Y-%m-%d", time.gmtime())
+        today = {time.strftime("%Y-%m-%d", time.gmtime())}
         assert ann.prepare("anns", cuda_slots=1, python="sh")["gpu_ids"] == [0]
         said = refused(bob, "bobs", 2)
-        assert said.startswith(f"2 GPUs are wanted and 1 are free here; job anns of {ANN} has GPU 0 since {today} ")
+        today.add(time.strftime("%Y-%m-%d", time.gmtime()))  # Midnight may lie between.
+        assert said.startswith(
+            tuple(f"2 GPUs are wanted and 1 are free here; job anns of {ANN} has GPU 0 since {day} " for day in today)
+        )
         assert bob.prepare("bobs", cuda_slots=1, python="sh")["gpu_ids"] == [1]
         ann.start("anns", [["sleep", "300"]])
         assert f"job anns of {ANN} has GPU 0" in refused(bob, "third", 1)
@@ -332,7 +336,7 @@ def test_samples_tell_whose_gpus_are_since_when_and_until_when(users: Users) -> 
         ((hold,), (own,)) = told(bob, "anns"), told(ann, "anns")
         assert hold == own
         assert (hold["user"], hold["job"], hold["gpus"]) == (str(ANN), "anns", [0])
-        assert before <= hold["since"] <= time.time()
+        assert before - 0.1 <= hold["since"] <= time.time()  # Times of files lag by a tick of the kernel.
         assert hold["until"] == pytest.approx(hold["since"] + 3600.0, abs=1.0)
         ann.start("anns", [["sleep", "300"]])
         bob.prepare("bobs", cuda_slots=1, python="sh")
@@ -371,8 +375,7 @@ def test_a_lease_whose_agent_died_is_taken_up_again_or_is_too_late(users: Users)
         for number, (user, bobs) in enumerate(((ANN, "none"), (61003, "one"))):
             with users.agent(user, keep_daemon=True) as ann:
                 ann.prepare(f"anns{number}", cuda_slots=2, python="sh")
-                os.kill(ann.call("hello", {"versions": [1]})["pid"], signal.SIGKILL)
-                ann.child.wait(30)
+                ann.kill_daemon()
             if bobs == "one":
                 bob.prepare("bobs", cuda_slots=1, python="sh")
             with users.agent(user) as ann:
@@ -402,7 +405,7 @@ def test_no_device_is_open_for_a_lock(users: Users) -> None:
         ann.prepare("anns", cuda_slots=2, python="sh")
         ann.start("anns", [["sleep", "300"]])
         supervisor = supervisor_of(ann)
-        opened = [os.readlink(path) for path in Path(f"/proc/{supervisor}/fd").iterdir()]
+        opened = open_files(supervisor)
         assert not [path for path in opened if path.startswith("/dev/") and path != "/dev/null"]
         assert len([path for path in opened if "/locks/" in path]) == 2
         end(ann)

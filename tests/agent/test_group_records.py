@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from dtagent.attempts import grouping
 from dtagent.locations import AttemptFiles, make_private
 from dtagent.protocol.meeting import FormedGroup
 
+from tests.ports import held_port
 from tests.torch_stem import TorchStem
 
 RUNNER = Path(payload.__file__).parent / "rank.py"
@@ -52,18 +52,16 @@ class Job:
         (self.files.work / "train.py").write_text(text)
 
     def run(self, size: int, stem: TorchStem | None = None) -> list[FormedGroup]:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        env = {
-            **os.environ,
-            "WORLD_SIZE": str(size),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "DTTUI_LOGS": str(self.files.logs),
-            "OMP_NUM_THREADS": "1",
-        }
-        codes = self._start(size, env) if stem is None else [self._fork(size, env, stem)]
+        with held_port() as port:
+            env = {
+                **os.environ,
+                "WORLD_SIZE": str(size),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+                "DTTUI_LOGS": str(self.files.logs),
+                "OMP_NUM_THREADS": "1",
+            }
+            codes = self._start(size, env) if stem is None else [self._fork(size, env, stem)]
         said = "".join(path.read_text() for path in sorted(self.files.logs.iterdir()))
         assert codes == [0] * len(codes), said
         assert "dttui" not in said
@@ -165,7 +163,8 @@ def test_two_halves_are_two_groups(tmp_path: Path, torch_stem: TorchStem, how: s
         "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)",
         # All of them in the store of one launcher.
         "store = dist.FileStore('store', 3)\ndist.init_process_group('gloo', store=store, rank=0, world_size=1)",
-        "os.environ['MASTER_PORT'] = str(int(os.environ['MASTER_PORT']) + rank)\n"
+        "import socket\nheld = socket.socket()\nheld.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\n"
+        "held.bind(('127.0.0.1', 0))\nos.environ['MASTER_PORT'] = str(held.getsockname()[1])\n"
         "os.environ.update(RANK='0', WORLD_SIZE='1')\ndist.init_process_group('gloo')",
     ],
     ids=["own stores", "a shared store", "overwritten variables"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -52,6 +53,18 @@ def health(agent: Conversation, job_id: str, *, is_healthy: bool) -> dict[str, A
         return told if told is not None and told["is_healthy"] is is_healthy else None
 
     return wait_until(look, f"{job_id} to be told as healthy: {is_healthy}")
+
+
+def bar(path: Path) -> None:
+    """Put a directory in the place of a file that is made again as soon as it is gone."""
+
+    def is_done() -> bool:
+        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
+        return path.is_dir()
+
+    wait_until(is_done, f"{path} to be a directory")
 
 
 def test_some_failures_in_a_row_count_and_one_success_ends_them() -> None:
@@ -110,8 +123,7 @@ def test_what_was_said_is_told_again_where_its_file_is_removed_and_the_end_is_to
     health(agent, "gone", is_healthy=False)
     directory = start(agent, "barred", "[ -e ok ]", failures=1)
     health(agent, "barred", is_healthy=False)
-    (directory / "health.json").unlink()
-    (directory / "health.json").mkdir()
+    bar(directory / "health.json")
     (directory / "ok").touch()
     for job_id in ("gone", "barred"):
         agent.stop(job_id)
@@ -148,6 +160,7 @@ def test_a_run_that_cannot_be_ended_counts_again_and_no_other_begins_beside_it(
         deaf.setattr(processes, "send", lambda process, _signal: unheard.append(process))
         wait_until(is_told, "the run to be told as one that takes too long")
     assert (told[0].is_healthy, told[0].timed_out) == (False, True)
+    wait_until(lambda: runs.exists() and runs.read_text(), "the run to have begun")
     assert runs.read_text() == "x\n"
     assert {item.pid for item in unheard} == runs_of("stuck")
     runner.close(lambda: None)

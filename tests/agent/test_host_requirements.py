@@ -29,7 +29,7 @@ def request(python: str = "sh", *paths: str, is_behind_prefix: bool = False) -> 
 
 @pytest.fixture
 def dead_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A directory that nobody gets an answer about."""
+    """A directory that nobody gets an answer about; so long a limit that what does answer has, however busy all is."""
     is_over = threading.Event()
     exists = os.path.exists
 
@@ -37,7 +37,7 @@ def dead_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         return is_over.wait(20) if path.startswith("/dead") else exists(path)
 
     monkeypatch.setattr("dtagent.attempts.host_requirements.os.path.exists", hang)
-    monkeypatch.setattr(host_requirements, "LIMIT_S", 0.2)
+    monkeypatch.setattr(host_requirements, "LIMIT_S", 2.0)
     yield "/dead/data"
     is_over.set()
 
@@ -47,7 +47,7 @@ def test_a_disk_that_hangs_is_named_and_waited_for_no_longer_than_the_limit(dead
     found = host_requirements.look(request("sh", str(tmp_path), dead_disk))
     assert str(found.refusal) == "the file system of /dead/data does not answer"
     assert str(host_requirements.look(request("sh", dead_disk, "/no/dir")).refusal) == "there is no /no/dir here"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
 
 
 def test_a_name_service_that_hangs_is_told_from_a_master_that_there_is_no_way_to(
@@ -60,7 +60,7 @@ def test_a_name_service_that_hangs_is_told_from_a_master_that_there_is_no_way_to
     assert (no_way.interface, no_way.refusal) == (None, None)
     is_over = threading.Event()
     fail.side_effect = lambda *_args, **_options: is_over.wait(20)
-    monkeypatch.setattr(host_requirements, "LIMIT_S", 0.2)
+    monkeypatch.setattr(host_requirements, "LIMIT_S", 2.0)
     refusal = host_requirements.look(request("sh")).refusal
     is_over.set()
     assert str(refusal) == "the way to 127.0.0.1 cannot be looked up: the name service does not answer"

@@ -17,10 +17,13 @@ from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.jobs import StartRequest, StopRequest
 from dtagent.protocol.preparation import PrepareReply, PrepareRequest, UploadRequest
 from dtagent.protocol.rpc import ErrorCode
+from dtagent.system.interfaces import reserve_port
 
 from tests.clock import Clock
 
 GPUS = [0, 1]
+PORTS = (31000, 31999)
+"""Of none of the agents that other tests run beside this one."""
 
 
 @pytest.fixture
@@ -35,10 +38,21 @@ def give_up_all(attempts: Attempts) -> None:
         attempts.stop(StopRequest(key))
 
 
+def free_pair() -> tuple[int, int]:
+    """Return two ports, one after the other, that nobody has."""
+    for first in range(*PORTS):
+        held = [reserve_port(port, port) for port in (first, first + 1)]
+        for each in filter(None, held):
+            each.close()
+        if None not in held:
+            return first, first + 1
+    raise AssertionError("no two are free")
+
+
 def prepare(
     attempts: Attempts, job_id: str, port: int = 0, gpus: int = len(GPUS), simulated: int = 0, attempt: int = 0
 ) -> PrepareReply:
-    ports = (port, port) if port else (29500, 29999)
+    ports = (port, port) if port else PORTS
     key = AttemptKey(job_id, attempt)
     total = 4 if simulated else 0
     return attempts.prepare(
@@ -191,9 +205,7 @@ def test_an_abort_that_comes_first_leaves_a_tombstone(attempts: Attempts) -> Non
 
 
 def test_the_port_that_was_tried_is_taken_where_it_is_free_and_of_the_range(attempts: Attempts) -> None:
-    ports = (29500, 29999)
-
-    def port(job_id: str, wanted: int | None, within: tuple[int, int] = ports) -> int | None:
+    def port(job_id: str, wanted: int | None, within: tuple[int, int] = PORTS) -> int | None:
         key = AttemptKey(job_id, 0)
         request = PrepareRequest(key, 0, "sh", "127.0.0.1", True, within, 0, preferred_port=wanted)
         assert attempts.prepare(request) == attempts.prepare(request)
@@ -203,12 +215,12 @@ def test_the_port_that_was_tried_is_taken_where_it_is_free_and_of_the_range(atte
     attempts.stop(StopRequest(AttemptKey("first", 0)))
     assert port("second", first) == first
     assert port("third", first) not in (None, first)
-    fourth = port("fourth", first, (29990, 29999) if first and first < 29900 else (29500, 29510))
+    fourth = port("fourth", first, (31990, 31999) if first and first < 31900 else (31000, 31010))
     assert fourth not in (None, first)
 
 
 def test_a_later_attempt_of_a_job_gets_a_port_that_none_before_had_as_long_as_there_is_one(attempts: Attempts) -> None:
-    two = 29500, 29501
+    two = free_pair()
 
     def port(attempt: int, wanted: int | None = None) -> int | None:
         key = AttemptKey("again", attempt)

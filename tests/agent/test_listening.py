@@ -11,7 +11,7 @@ import pytest
 from dtagent.payload import listening, torchrun
 from dtagent.system.interfaces import narrow, reserve_port
 
-from tests.integration.sshd import free_port
+from tests.ports import held_port
 from tests.torch_stem import SCRIPT as RUN_SCRIPT
 from tests.torch_stem import TorchStem
 
@@ -119,9 +119,10 @@ def test_ranks_of_a_static_job_meet_in_a_store_that_listens_on_the_training_addr
 ) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     argv = [torchrun.__file__, "--nnodes=1", "--nproc-per-node=2", "--node-rank=0"]
-    argv += [f"--master-addr={address}", f"--master-port={free_port()}", "--max-restarts=0"]
     env = {**os.environ, "DTTUI_LOGS": str(tmp_path / "logs"), "GLOO_SOCKET_IFNAME": "lo"}
-    done = torch_stem.run(RUN_SCRIPT, [*argv, str(tmp_path / "train.py")], cwd=tmp_path, env=env)
+    with held_port() as port:
+        argv += [f"--master-addr={address}", f"--master-port={port}", "--max-restarts=0"]
+        done = torch_stem.run(RUN_SCRIPT, [*argv, str(tmp_path / "train.py")], cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
     (told,) = [line for line in done.stdout.splitlines() if line.startswith("at ")]
     assert [item.partition(":")[0] for item in told.split()[1:]] == [at], told

@@ -25,6 +25,7 @@ from dtagent.system import cgroup, processes
 from dtagent.system.processes import ProcessId
 from dtagent.system.retry import retry_when_short
 
+from tests.clock import Clock
 from tests.waiting import wait_until
 
 KEY = AttemptKey(f"family-{os.getpid()}", 0)
@@ -59,7 +60,7 @@ def test_what_a_known_process_started_is_found_without_marks() -> None:
         wait_until(lambda: len(family.scan()) == 2, "the child of the known process")
         stranger = replace(FAMILY, members=(ProcessId(known.pid, known.start_time - 1),))
         assert stranger.scan() == [], "another process had this pid once"
-        assert kill_all(family, 5.0, on_wait=lambda: reap(parent)) == []
+        assert kill_all(family, 30.0, on_wait=lambda: reap(parent)) == []
 
 
 def test_a_signal_for_an_earlier_process_with_the_same_pid_is_not_sent(sleeper: subprocess.Popen[bytes]) -> None:
@@ -70,7 +71,7 @@ def test_a_signal_for_an_earlier_process_with_the_same_pid_is_not_sent(sleeper: 
     processes.wait_for_ends([earlier], 30.0)
     assert sleeper.poll() is None
     assert processes.send(real, signal.SIGKILL)
-    assert sleeper.wait(5) == -signal.SIGKILL
+    assert sleeper.wait(30) == -signal.SIGKILL
     assert not processes.send(real, signal.SIGKILL)
 
 
@@ -103,7 +104,7 @@ def test_the_wait_ends_with_the_processes_or_with_a_word(sleeper: subprocess.Pop
     processes.wait_for_ends(found, 30.0, wake=read)
     sleeper.kill()
     processes.wait_for_ends(found, 30.0)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25
     os.close(read)
     os.close(write)
 
@@ -129,20 +130,20 @@ def test_memory_that_is_shared_counts_once() -> None:
         wait_until(lambda: len(FAMILY.scan()) == 4, "the children")
         wait_until(lambda: usage.resident_bytes(FAMILY.scan()) > 64 << 20, "the memory to be written")
         assert usage.resident_bytes(FAMILY.scan()) < 160 << 20
-        kill_all(FAMILY, 5.0, on_wait=lambda: reap(child))
+        kill_all(FAMILY, 30.0, on_wait=lambda: reap(child))
 
 
 def test_a_cgroup_holds_what_leaves_no_other_trace_and_the_kernel_ends_it(can_have_lab: None) -> None:
     own = cgroup.create(f"dttui-test-{os.getpid()}")
     assert own is not None
     child = subprocess.Popen(["sh", "-c", "env -i setsid sh -c 'sleep 310 & sleep 311' & exit"], preexec_fn=own.enter)
-    child.wait(5)
+    child.wait(30)
     family = replace(FAMILY, cgroup=own)
     wait_until(lambda: len(family.scan()) == 3, "the orphans")
     assert FAMILY.scan() == []
     own.remove()
     assert own.path.exists(), "there are processes in it"
-    assert kill_all(family, 5.0) == []
+    assert kill_all(family, 30.0) == []
     own.remove()
     assert not own.path.exists()
     own.kill()
@@ -206,18 +207,18 @@ NONE_LEFT = OSError(24, "Too many open files")
 def test_one_look_that_finds_nobody_is_no_proof(sleeper: subprocess.Popen[bytes]) -> None:
     found = FAMILY.scan()
     looks = Looks([], found, [], [])
-    assert kill_all(cast(Family, looks), 5.0) == []
+    assert kill_all(cast(Family, looks), 30.0) == []
     assert looks.count == 4
-    assert sleeper.wait(5) == -signal.SIGKILL
+    assert sleeper.wait(30) == -signal.SIGKILL
 
 
 def test_a_moment_without_file_handles_is_waited_out_and_proves_nothing(sleeper: subprocess.Popen[bytes]) -> None:
     found = FAMILY.scan()
     waited: list[None] = []
     looks = Looks(NONE_LEFT, [], NONE_LEFT, [], found, NONE_LEFT, [], [])
-    assert kill_all(cast(Family, looks), 5.0, on_wait=lambda: waited.append(None)) == []
+    assert kill_all(cast(Family, looks), 30.0, on_wait=lambda: waited.append(None)) == []
     assert (looks.count, len(waited)) == (8, 7)
-    assert sleeper.wait(5) == -signal.SIGKILL
+    assert sleeper.wait(30) == -signal.SIGKILL
     with pytest.raises(OSError, match="Too many open files"):
         kill_all(cast(Family, Looks(NONE_LEFT)), 0.1)
 
@@ -270,7 +271,7 @@ def test_another_users_process_with_the_same_marks_is_not_ours() -> None:
         )
 
 
-def test_the_most_memory_is_that_of_live_processes_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_most_memory_is_that_of_live_processes_together(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
     code = "held = b'x' * (300 << 20); print('ready', flush=True); import time; time.sleep(319)"
     with (
         subprocess.Popen([sys.executable, "-c", code], env={**os.environ, **MARKS}, stdout=subprocess.PIPE) as child,
@@ -282,12 +283,14 @@ def test_the_most_memory_is_that_of_live_processes_together(monkeypatch: pytest.
         monkeypatch.setattr("dtagent.supervision.usage.resource.getrusage", lambda _who: SimpleNamespace(ru_maxrss=0))
         peak.look()
         assert peak.mib() == 0, "it is not due yet"
-        wait_until(lambda: peak.wait_s() == 0, "a look to be due")
+        clock.now_s += peak.wait_s() or 0
         peak.look()
         assert 300 <= peak.mib() < 400
 
 
 def test_what_will_not_die_is_named(sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    stat = Path(f"/proc/{sleeper.pid}/stat")
+    wait_until(lambda: stat.read_text().rpartition(") ")[2].startswith("S"), "it to sleep")
     # As with a process that waits in the kernel: signals reach it and nothing comes of them.
     monkeypatch.setattr(processes, "send", lambda process, number: True)
     (left,) = kill_all(FAMILY, 0.3)

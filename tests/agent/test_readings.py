@@ -40,10 +40,10 @@ def readers() -> list[threading.Thread]:
 def test_a_reading_that_hangs_is_not_begun_again_nor_waited_for_again(hang: Callable[..., None]) -> None:
     readings = Readings(most=3)
     assert readings.within("disk", hang, 1.0) is None
-    waits = [readings.begin("disk", lambda: 1, 1.0) for _ in range(3)]
+    waits = [readings.begin("disk", lambda: 1, 1.0) for _ in range(30)]
     began = time.monotonic()
-    assert [wait() for wait in waits if wait is not None] == [None] * 3
-    assert time.monotonic() - began < 2.5, "the time is over: three more waits would take 3 s"
+    assert [wait() for wait in waits if wait is not None] == [None] * 30
+    assert time.monotonic() - began < 20, "the time is over: thirty more waits would take 30 s"
     assert len(readers()) == 1
     assert readings.within("other", lambda: 2, 30.0) == 2
 

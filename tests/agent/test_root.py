@@ -222,10 +222,12 @@ def reach(root: Path, pid: int) -> int:
 
 
 def listen_at(path: Path) -> int:
+    made = path.with_suffix(".new")
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
-        path.chmod(0o777)
+        listener.bind(str(made))
+        made.chmod(0o777)
         listener.listen()
+        made.rename(path)
         signal.pause()
     return 0
 

@@ -21,7 +21,8 @@ if importlib.util.find_spec("torch") is None:
 import psutil
 from dtagent.payload import listening
 
-from tests.integration.sshd import free_port
+from tests.clock import Clock
+from tests.ports import held_port
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def test_nodes_see_what_others_have_written_and_only_the_newest_can_be_replaced(
 
 
 def test_a_state_put_back_by_who_has_an_earlier_one_is_replaced_by_who_has_the_newest_before_anybody_goes_on(
-    world: World,
+    world: World, clock: Clock
 ) -> None:
     a, b, c = world.node(is_host=True), world.node(), world.node()
     write(a, b"one")
@@ -151,7 +152,9 @@ def test_a_state_put_back_by_who_has_an_earlier_one_is_replaced_by_who_has_the_n
     writing = threading.Thread(target=lambda: late.append(c.set_state(b"three", seen[1])))
     writing.start()
     assert content(b) == b"two"
-    writing.join()
+    while writing.is_alive():
+        clock.now_s += sealed_rendezvous.MOST_QUIET_S
+        writing.join(0.05)
     assert (late[0][0], late[0][2]) == (b"two", False)
     write(c, b"three")
     assert content(a) == content(b) == b"three"
@@ -354,7 +357,8 @@ def test_nodes_meet_in_rounds_whose_ranks_have_a_store_each_on_the_first_nodes_a
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
-    nodes = list(handlers(free_port(), 2))
+    with held_port() as port:
+        nodes = list(handlers(port, 2))
     places = []
     for _round in range(2):
         found: dict[int, Any] = {}
@@ -380,6 +384,7 @@ def test_nodes_meet_in_rounds_whose_ranks_have_a_store_each_on_the_first_nodes_a
         }
         TCPStore(*place, is_master=False, timeout=timedelta(seconds=5)).set("a", "b")
     assert places[0] != places[1]
+    monkeypatch.setattr(sealed_rendezvous, "PARTING_S", 20.0)
     over: list[int] = []
 
     def end(index: int, node: Handler) -> None:

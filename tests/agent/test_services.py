@@ -61,8 +61,12 @@ def test_the_greeting_says_that_services_are_ended(agent: Conversation) -> None:
 
 
 def test_a_service_is_ended_once_all_ranks_have_ended_well_and_its_end_counts_as_good(agent: Conversation) -> None:
+    directory = Path(agent.prepare("mixed")["directory"])
     service = process("mixed", "service-store", SERVE, service=True)
-    run(agent, "mixed", service, process("mixed", "0", "sleep 0.2", rank=0), process("mixed", "1", "true", rank=1))
+    ranks = [process("mixed", "0", wait_for(directory), rank=0), process("mixed", "1", "true", rank=1)]
+    agent.start("mixed", [], processes=[service, *ranks], ranks=[0, 1])
+    serves(directory, "service-store")
+    (directory / "go").touch()
     status = agent.end_of("mixed")
     assert (status["state"], status.get("reason", "")) == ("ended", "")
     assert ends(status) == {"0": 0, "1": 0, "service-store": 0}

@@ -107,15 +107,19 @@ def test_a_rank_with_torch_answers_on_a_socket_of_its_own_and_nothing_is_printed
 @pytest.mark.torch
 def test_a_rank_that_is_asked_by_torchs_server_until_its_very_end_ends_well(files: AttemptFiles) -> None:
     script = files.directory / "train.py"
-    script.write_text("import torch.distributed\nkept = [[number] for number in range(200_000)]\n")
+    asked = files.directory / "asked-once"
+    script.write_text(
+        f"import os, time, torch.distributed\nwhile not os.path.exists({str(asked)!r}): time.sleep(0.01)\n"
+        "kept = [[number] for number in range(200_000)]\n"
+    )
     env = {**os.environ, "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "DTTUI_LOGS": str(files.logs)}
     rank = subprocess.Popen([sys.executable, RANK, script], env=env)
-    answers = 0
     while rank.poll() is None:
         with contextlib.suppress(ways.NoAnswerError):
-            answers += bool(ways.ask_server(files.asked / "0.sock", "dump_traceback"))
+            ways.ask_server(files.asked / "0.sock", "dump_traceback")
+            asked.touch()
     assert (rank.returncode, (files.logs / "0.err").read_text()) == (0, "")
-    assert answers
+    assert asked.exists()
 
 
 @pytest.mark.skipif(shutil.which("py-spy", path=os.path.dirname(sys.executable)) is None, reason="no py-spy here")
@@ -127,6 +131,8 @@ def test_py_spy_reads_a_rank_that_runs_and_one_that_is_stopped_which_stays_so(
         if is_stopped:
             rank.send_signal(signal.SIGSTOP)
             wait_until(lambda: (proc_stat.read(rank.pid) or pytest.fail("gone")).state == "T", "it to stop")
+        else:
+            wait_until(lambda: (proc_stat.read(rank.pid) or pytest.fail("gone")).state == "S", "it to sleep")
         found = read(files)
         assert found.process is not None
         assert (found.process.source, function(found)) == ("py-spy", "stuck")
@@ -174,7 +180,7 @@ def test_a_rank_in_whose_place_a_stranger_answers_is_cut_off(
     files: AttemptFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ways, "MOST_ANSWER_BYTES", 1 << 20)
-    monkeypatch.setattr(ways, "ANSWER_S", 1.0)
+    monkeypatch.setattr(ways, "ANSWER_S", 20.0)
     files.asked.mkdir()
     place = os.open(files.asked, os.O_RDONLY | os.O_DIRECTORY)
     answers = [b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (1 << 23), b"HTTP/1.1 200 OK\r\n\r\n[[[", b"", b"\0\r\n\r\n"]

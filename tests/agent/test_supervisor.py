@@ -15,6 +15,7 @@ import pytest
 from dtagent.system import proc_stat
 
 from tests.agent.conversation import Conversation, processes_with
+from tests.processes import open_files
 from tests.waiting import wait_until
 
 PYTHON = sys.executable
@@ -98,7 +99,8 @@ def test_a_stop_reaches_ranks_that_are_stopped_by_a_signal_and_what_runs_below_t
 
 
 def test_a_graceful_stop_lets_a_rank_finish_its_work(agent: Conversation) -> None:
-    run(agent, "graceful", ["sh", "-c", "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"])
+    command = ["sh", "-c", "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"]
+    run(agent, "graceful", command, grace_s=60.0)
     _wait_for_log(agent, "graceful", "ready\n")
     agent.stop("graceful")
     assert agent.streams("graceful")["0.out"] == b"ready\nsaved\n"
@@ -203,9 +205,9 @@ def _supervisor(agent: Conversation, job_id: str) -> int:
 
 
 def _running(command: str) -> bool:
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
         try:
-            if path.read_text() == command:
+            if Path("/proc", pid, "cmdline").read_text() == command:
                 return True
         except OSError:
             continue
@@ -263,9 +265,7 @@ def test_a_moment_without_file_handles_costs_no_job(agent: Conversation, tmp_pat
     wait_until((agent.root / "jobs/scarce/0/ranks/0.json").exists, "the rank to run")
     pid = _supervisor(agent, "scarce")
     limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    assert [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()].count(
-        str(agent.root / "jobs/scarce/0/supervisor.lock")
-    ) == 1
+    assert open_files(pid).count(str(agent.root / "jobs/scarce/0/supervisor.lock")) == 1
     began = _switches(pid)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, limits[1]))
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -266,8 +265,7 @@ def test_users_wait_in_one_line_and_a_place_goes_with_the_agent_that_keeps_it(us
                 return [item["job"] for item in bob.call("telemetry", {"wait_s": 5})["samples"][-1].get("waits", ())]
 
             wait_until(lambda: waits() == ["anns", "late"], "the line to be told")
-            os.kill(ann.call("hello", {"versions": [1]})["pid"], signal.SIGKILL)
-            ann.child.wait(30)
+            ann.kill_daemon()
         assert ask(bob, "late", asked_at + 1, 1)["has_room"]
         with users.agent(ANN) as ann:  # Whoever waits keeps the time of asking himself.
             assert not ask(ann, "anns", asked_at, 2)["has_room"]

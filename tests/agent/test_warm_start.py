@@ -275,7 +275,7 @@ def test_the_death_of_agent_and_template_leaves_a_job_running_and_a_stop_ends_al
     root = tmp_path / "root"
     text = (
         "import os, signal, subprocess, sys, time\n"
-        "subprocess.Popen(['env', '-i', 'setsid', 'sleep', '305'])\n"
+        "subprocess.Popen(['env', '-i', 'setsid', 'sleep', '325'])\n"
         "signal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), os._exit(0)))\n"
         "print('ready', flush=True)\nwhile True: time.sleep(0.05)\n"
     )
@@ -286,7 +286,7 @@ def test_the_death_of_agent_and_template_leaves_a_job_running_and_a_stop_ends_al
         forkserver = _stem_of(root / "jobs/alone/0")
         daemon = agent.call("hello", {"versions": [1]})["pid"]
         os.kill(daemon, signal.SIGKILL)
-        wait_until(lambda: _command(template) == "", "the template to end with its daemon", 10)
+        wait_until(lambda: _command(template) == "", "the template to end with its daemon", 30)
     with Conversation(root) as agent:
         assert agent.status("alone")["state"] == "running"
         assert processes_with("DTTUI_JOB_ID=alone") != []
@@ -295,7 +295,7 @@ def test_the_death_of_agent_and_template_leaves_a_job_running_and_a_stop_ends_al
         assert (status["state"], log(agent, "alone")) == ("ended", "ready\nsaved\n")
         assert status["usage"]["user_cpu_s"] > 0
     assert processes_with("DTTUI_JOB_ID=alone") == []
-    assert not [pid for pid in _all() if _command(pid) == "sleep 305"]
+    assert not [pid for pid in _all() if _command(pid) == "sleep 325"]
     assert _command(forkserver) == ""
 
 
@@ -305,7 +305,7 @@ def test_nothing_is_left_of_a_forked_job_whose_keepers_are_killed(
 ) -> None:
     job = f"kill-{victim}"
     text = (
-        "import subprocess, time\nsubprocess.Popen(['setsid', 'sleep', '306'])\n"
+        "import subprocess, time\nsubprocess.Popen(['setsid', 'sleep', '326'])\n"
         "print('ready', flush=True)\ntime.sleep(300)\n"
     )
     launch(warm, job, script(tmp_path, text))
@@ -316,7 +316,7 @@ def test_nothing_is_left_of_a_forked_job_whose_keepers_are_killed(
     status = warm.end_of(job)
     assert status["state"] == ("lost" if victim == "supervisor" else "ended")
     assert processes_with(f"DTTUI_JOB_ID={job}") == []
-    assert not [pid for pid in _all() if _command(pid) == "sleep 306"]
+    assert not [pid for pid in _all() if _command(pid) == "sleep 326"]
 
 
 def test_one_process_serves_all_jobs_and_tells_its_memory(warm: Conversation) -> None:

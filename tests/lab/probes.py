@@ -23,17 +23,17 @@ except OSError as error:
 def ssh(lab: Lab, host: Host, *command: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     """Log in to a host as a person does, knowing its key beforehand."""
     settings = [f"UserKnownHostsFile={lab.known_hosts}", "StrictHostKeyChecking=yes", "BatchMode=yes"]
-    settings += ["ConnectTimeout=5", "IdentitiesOnly=yes"]
+    settings += ["ConnectTimeout=20", "IdentitiesOnly=yes"]
     flags = [word for setting in settings for word in ("-o", setting)]
     return subprocess.run(
         ["ssh", "-F", "none", "-i", str(lab.client_key), *flags, *options, f"root@{host.address}", *command],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
 
 
-def connect_from(host: Host, address: str, port: int, timeout_s: float = 5.0) -> str:
+def connect_from(host: Host, address: str, port: int, timeout_s: float = 20.0) -> str:
     """Try to connect to a TCP port from a host; return `connected`, or the error's class and number."""
     return host.run([SYSTEM_PYTHON, "-c", _CONNECT, address, str(port), str(timeout_s)]).stdout.decode().strip()

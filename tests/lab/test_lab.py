@@ -171,7 +171,7 @@ class TestFaults:
         host.run(["tee", "/var/tmp/kept"], input=b"kept")
         host.run(["tee", "/tmp/lost"], input=b"lost")
         first_boot = host.boot_id
-        with socket.create_connection((host.address, 7001), timeout=5) as connection:
+        with socket.create_connection((host.address, 7001), timeout=20) as connection:
             host.kill()
             assert not host.alive
             with pytest.raises(LabError, match="gpu2 is switched off"):
@@ -194,7 +194,7 @@ class TestFaults:
     def test_a_cut_link_is_silent_and_heals(self, breakable_lab3: Lab) -> None:
         host = breakable_lab3["gpu2"]
         _serve(host, 7002)
-        with socket.create_connection((host.address, 7002), timeout=5) as connection:
+        with socket.create_connection((host.address, 7002), timeout=20) as connection:
             _send(connection)
             assert connection.recv(100) == b"got it\n"
             host.cut()
@@ -221,7 +221,7 @@ class TestFaults:
         assert connect_from(host, "127.0.0.1", 7003) == "connected"
         assert ssh(breakable_lab3, host, "true").returncode == 0
         host.restore_port(7003)
-        socket.create_connection((host.address, 7003), timeout=5).close()
+        socket.create_connection((host.address, 7003), timeout=20).close()
 
     def test_a_limit_slows_both_ways_until_it_is_lifted(self, breakable_lab3: Lab) -> None:
         host = breakable_lab3["gpu1"]
@@ -246,8 +246,9 @@ class TestFaults:
         assert seconds_for(256 * 1024) > 1.5
         assert seconds_back(256 * 1024) > 1.5
         host.unlimit()
-        assert seconds_for(256 * 1024) < 1.0
-        assert seconds_back(256 * 1024) < 1.0
+        # Again and again, as one of them may be held up by whatever else runs here.
+        wait_until(lambda: seconds_for(256 * 1024) < 1.0, "the way there to be free")
+        wait_until(lambda: seconds_back(256 * 1024) < 1.0, "the way back to be free")
         with pytest.raises(LabError, match="write 500kbit, 1mbit or 2gbit"):
             host.limit("fast")
 

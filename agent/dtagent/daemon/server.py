@@ -128,12 +128,15 @@ def _listen(root: Path) -> socket.socket:
         kind = os.lstat(name).st_mode
         if not stat.S_ISSOCK(kind) and not stat.S_ISLNK(kind):
             raise RootError(sentences.SOCKET_IN_THE_WAY(path=str(root / name)))
-        os.unlink(name)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(name)
-    os.chmod(name, 0o600)  # Nobody can connect before it listens.
-    os.chdir("/")
+    made = f"{name}.new"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(made)
+    listener.bind(made)
+    os.chmod(made, 0o600)
     listener.listen(BACKLOG)
+    os.rename(made, name)  # Whoever finds it is not refused: it listens already.
+    os.chdir("/")
     _tell_ready()
     return listener
 
