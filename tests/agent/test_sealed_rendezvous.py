@@ -156,6 +156,7 @@ def test_a_state_put_back_by_who_has_an_earlier_one_is_replaced_by_who_has_the_n
         clock.now_s += sealed_rendezvous.MOST_QUIET_S
         writing.join(0.05)
     assert (late[0][0], late[0][2]) == (b"two", False)
+    clock.now_s += sealed_rendezvous.MOST_QUIET_S
     write(c, b"three")
     assert content(a) == content(b) == b"three"
     assert world.told == [("state", "forged", True), ("state", "replayed", True)]

