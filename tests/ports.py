@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import socket
 from collections.abc import Iterator
-
-
-@contextlib.contextmanager
-def held_port(address: str = "127.0.0.1") -> Iterator[int]:
-    """Keep a port, on which nobody listens: it is given to no other program meanwhile.
-
-    One that reuses addresses, as most servers do, can listen there all the same.
-    """
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind((address, 0))
-        yield int(held.getsockname()[1])
 
 _PLACES = range(10_000, 20_000)
 """Below those that the kernel gives to who asks for any: of it nobody is given one between its choice and its use."""
@@ -40,6 +29,18 @@ def free_ports(count: int) -> list[int]:
 def free_port() -> int:
     """Return one."""
     return free_ports(1)[0]
+
+
+@contextlib.contextmanager
+def held_port() -> Iterator[int]:
+    """Keep a port, on which nobody listens: it is given to no other program meanwhile.
+
+    One that reuses addresses, as most servers do, can listen there all the same.
+    """
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", free_port()))
+        yield int(held.getsockname()[1])
 
 
 def _is_free(port: int) -> bool:
