@@ -17,11 +17,11 @@ from dttui.tui.app import DttuiApp
 from dttui.tui.environment_pane import EnvironmentPane
 from dttui.tui.screens.run import RunScreen
 from dttui.tui.widgets.node_grid import NodeGrid
+from tests.waiting import PATIENCE_S
 from tests.waiting import until as wait_for
 
 Value = TypeVar("Value")
 LOOKS = 100
-PATIENCE_S = 30.0
 
 BUSY_GROUPS = ("look-ahead", "estimate", "launch", "jobs", "why")
 """Workers that end by themselves; all others do, too, or wait for a person's answer to a dialog."""
@@ -69,7 +69,7 @@ async def follow(app: DttuiApp, pilot: Pilot[None]) -> None:
 
 async def left(app: DttuiApp) -> None:
     """Wait until the app has been left: then it may have no screen any more, which a pilot would wait for."""
-    await wait_for(lambda: not app.is_running or app._exit, "the app is left", PATIENCE_S)  # noqa: SLF001
+    await wait_for(lambda: not app.is_running or app._exit, "the app is left")  # noqa: SLF001
 
 
 def text_of(app: DttuiApp, selector: str) -> str:
