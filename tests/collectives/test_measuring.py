@@ -96,7 +96,7 @@ def test_all_ranks_take_the_back_end_of_the_plan_where_one_alone_has_gpus(tmp_pa
 
 
 def test_each_pair_is_told_and_slow_links_do_not_take_the_time_of_all_ranks_together(tmp_path: Path) -> None:
-    """Four rounds of pairs, each size of which takes 1.8 s, in half of 30 s: before, all else had its first size alone."""
+    """Four rounds of pairs, each size of which takes 1.8 s, in half of 30 s: before, all else had one size alone."""
     told = measured(4, tmp_path, "--max", "512", "--limit-s", "30", "--zones", "0,0,1,1", before=[SLOW] * 4)
     pairs = [record for record in told if record["kind"] == "pair"]
     assert {tuple(record["between"]) for record in pairs} == {*combinations(range(4), 2)}
