@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -146,11 +146,27 @@ def _columns(item: Deployment | AgentStatus | AgentRemoval | HostError) -> list[
 
 def _status_columns(item: AgentStatus) -> list[str]:
     seen = item.seen
-    daemon = "–"
-    if seen.daemon is not None:
-        daemon = _("running")
-        if seen.daemon.since is not None:
-            daemon = _("for {time}").format(time=age(elapsed_s(seen.daemon.since)))
+    protocols = "/".join(map(str, seen.protocols))
+    version = clean(seen.probe.version or "–")
+    if protocols:
+        version += _(" (protocol {versions})").format(versions=protocols)
+    notes = [*_of_program(item), *_of_host(item)]
+    return [version, clean(seen.agent_python or "–"), _daemon(item), _jobs(item), one_line("; ".join(notes))]
+
+
+def _daemon(item: AgentStatus) -> str:
+    """Return for how long the daemon has run, as far as it tells."""
+    daemon = item.seen.daemon
+    if daemon is None:
+        return "–"
+    if daemon.since is None:
+        return _("running")
+    return _("for {time}").format(time=age(elapsed_s(daemon.since)))
+
+
+def _jobs(item: AgentStatus) -> str:
+    """Return how many attempts are in which state: `1 running, 3 over`."""
+    seen = item.seen
     jobs = Counter(attempt.state for attempt in seen.attempts if attempt.is_busy)
     over = sum(not attempt.is_busy for attempt in seen.attempts)
     words = {
@@ -160,37 +176,42 @@ def _status_columns(item: AgentStatus) -> list[str]:
     }
     told = [words.get(state, "{count}").format(count=count) for state, count in jobs.items()]
     told += [_("{count} over").format(count=over)] if over else []
-    notes = []
+    return ", ".join(told) or "–"
+
+
+def _of_program(item: AgentStatus) -> Iterator[str]:
+    """Yield what there is to say of the agent's program and its daemon."""
+    seen = item.seen
     if seen.probe.broken:
-        notes.append(clean(seen.probe.broken).strip().splitlines()[-1])
+        yield clean(seen.probe.broken).strip().splitlines()[-1]
     if item.state == "outdated" and seen.probe.version != dtagent.__version__:
-        notes.append(_("this dttui brings {version}: dttui agents upgrade").format(version=dtagent.__version__))
+        yield _("this dttui brings {version}: dttui agents upgrade").format(version=dtagent.__version__)
     elif item.state == "outdated":
-        notes.append(_("of this version, but with other files than this dttui's: dttui agents upgrade"))
+        yield _("of this version, but with other files than this dttui's: dttui agents upgrade")
     if seen.daemon is not None and seen.daemon.digest not in (None, seen.probe.current):
-        notes.append(_("the daemon is of an older version"))
+        yield _("the daemon is of an older version")
     if seen.daemon is not None and seen.daemon.warm:
         size_mib = sum(item.memory_mib for item in seen.daemon.warm)
-        notes.append(_("keeps torch imported for warm starts: {size} MiB").format(size=size_mib))
+        yield _("keeps torch imported for warm starts: {size} MiB").format(size=size_mib)
+
+
+def _of_host(item: AgentStatus) -> Iterator[str]:
+    """Yield what there is to say of where the agent lies, and of what else is there."""
+    seen = item.seen
     if item.is_elsewhere:
-        notes.append(_("in {path}, since others have the usual place").format(path=clean(seen.probe.root)))
+        yield _("in {path}, since others have the usual place").format(path=clean(seen.probe.root))
     for tool in seen.probe.tools:
         named = f"{clean(tool.name)} {clean(tool.version)}".rstrip()
         damaged = _("{tool} is damaged: dttui agents deploy --with {name}")
-        notes.append(named if tool.is_whole else damaged.format(tool=named, name=clean(tool.name)))
+        yield (named if tool.is_whole else damaged.format(tool=named, name=clean(tool.name)))
     if seen.others:
         used = sum(other.in_use for other in seen.others)
         text = ngettext(
             "{count} other version kept, {used} in use", "{count} other versions kept, {used} in use", len(seen.others)
         )
-        notes.append(text.format(count=len(seen.others), used=used))
+        yield text.format(count=len(seen.others), used=used)
     if seen.logout_kills:
-        notes.append(_("logout ends jobs: ask for loginctl enable-linger"))
-    protocols = "/".join(map(str, seen.protocols))
-    version = clean(seen.probe.version or "–") + (
-        _(" (protocol {versions})").format(versions=protocols) * bool(protocols)
-    )
-    return [version, clean(seen.agent_python or "–"), daemon, ", ".join(told) or "–", one_line("; ".join(notes))]
+        yield _("logout ends jobs: ask for loginctl enable-linger")
 
 
 def _document(name: str, item: Deployment | AgentStatus | AgentRemoval | HostError) -> dict[str, Any]:

@@ -17,18 +17,9 @@ def refuse_conflicts(options: Namespace) -> None:
             _("Give one of them. dttui --help lists what there is."),
         )
     launches = options.apply is not None or options.verb in LAUNCHING
-    if options.detach and not launches:
-        raise UsageError(
-            _("{option} goes with apply, again and restart").format(option="--detach"),
-            "dttui --apply JOB.YAML --detach",
-        )
+    if not launches:
+        _refuse_of_launches(options)
     _refuse_idle(options, launches=launches)
-    for option, given in (("--for", options.for_s is not None), ("--queue", options.queue)):
-        if given and not launches:
-            raise UsageError(
-                _("{option} goes with apply, again and restart").format(option=option),
-                f"dttui --apply JOB.YAML {option}" + " 8h" * (option == "--for"),
-            )
     if options.verb == "attach" and options.all and options.job is not None:
         raise UsageError(
             _("{option} and {other} exclude each other").format(option="--all", other="JOB"), "dttui attach --all"
@@ -40,15 +31,29 @@ def refuse_conflicts(options: Namespace) -> None:
             _("{option} goes with {other} alone").format(option="--checkpoints", other="--jobs"),
             "dttui agents remove --jobs --checkpoints",
         )
-    if options.ignore and not launches and options.verb != "preflight":
-        raise UsageError(
-            _("{option} goes with apply, again, restart and preflight").format(option="--ignore"),
-            "dttui --apply JOB.YAML --ignore CODE",
-        )
     _refuse_rank_logs(options)
     if options.verb == "logs" and options.follow and options.output == "json":
         raise UsageError(
             _("lines that are still to come make no JSON document"), _("Use --output jsonl: a line of JSON each.")
+        )
+
+
+def _refuse_of_launches(options: Namespace) -> None:
+    """Refuse what only a launch goes by, where there is none. Raises UsageError."""
+    for option, given, example in (
+        ("--detach", options.detach, "--detach"),
+        ("--for", options.for_s is not None, "--for 8h"),
+        ("--queue", options.queue, "--queue"),
+    ):
+        if given:
+            raise UsageError(
+                _("{option} goes with apply, again and restart").format(option=option),
+                f"dttui --apply JOB.YAML {example}",
+            )
+    if options.ignore and options.verb != "preflight":
+        raise UsageError(
+            _("{option} goes with apply, again, restart and preflight").format(option="--ignore"),
+            "dttui --apply JOB.YAML --ignore CODE",
         )
 
 

@@ -6,6 +6,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dttui import inventory as inventories
@@ -120,20 +121,25 @@ def _import(options: Namespace) -> int:
     new = [item for item in chosen if before.find(item.name) is None]
     if not options.dry_run:
         inventories.add_environments(path, new)
+    added = [item.name for item in new]
     if options.output != "human":
         dry = {"dry_run": True} if options.dry_run else {}
-        print_document({"added": [item.name for item in new], "inventory": str(path), **dry}, options.output)
-    else:
-        told = ngettext("{count} host added to {path}", "{count} hosts added to {path}", len(new))
-        if options.dry_run:
-            told = ngettext("would add {count} host to {path}", "would add {count} hosts to {path}", len(new))
-        names = ", ".join(item.name for item in new)
-        print(one_line(told.format(count=len(new), path=path) + (f": {names}" if names else "")))
-        skipped = [item.name for item in found if not options.name and inventories.is_forge(item)]
-        if skipped:
-            note = _("left out, since nobody trains there: {names}").format(names=", ".join(skipped))
-            print(one_line(note), file=sys.stderr)
+        print_document({"added": added, "inventory": str(path), **dry}, options.output)
+        return ExitCode.OK
+    _print_added(added, path, dry_run=options.dry_run)
+    skipped = [item.name for item in found if not options.name and inventories.is_forge(item)]
+    if skipped:
+        note = _("left out, since nobody trains there: {names}").format(names=", ".join(skipped))
+        print(one_line(note), file=sys.stderr)
     return ExitCode.OK
+
+
+def _print_added(added: Sequence[str], path: Path, *, dry_run: bool) -> None:
+    told = ngettext("{count} host added to {path}", "{count} hosts added to {path}", len(added))
+    if dry_run:
+        told = ngettext("would add {count} host to {path}", "would add {count} hosts to {path}", len(added))
+    names = f": {', '.join(added)}" if added else ""
+    print(one_line(told.format(count=len(added), path=path) + names))
 
 
 def _row(status: EnvironmentStatus) -> str:

@@ -23,7 +23,7 @@ from dttui.cli.printing import (
 from dttui.cli.rank_logs import check_ranks, log_rows
 from dttui.errors import ExitCode, NotFinishedError, UsageError
 from dttui.i18n import _
-from dttui.jobs import LogFollower, parse_since, speed_of, whole_line
+from dttui.jobs import LogFollower, LogLines, parse_since, speed_of, whole_line
 from dttui.jobs.plan_file import read_plan_file
 from dttui.timestamps import elapsed_s
 from dttui.words import clock, measure_name, node_state_name, state_name
@@ -76,23 +76,8 @@ def logs(options: Namespace) -> int:
     directory = jobs.find_open(options.job, "logs")
     follower = App().follow(directory, reads_samples=False)
     follower.catch_up()
-    attempt = follower.view.attempt if options.attempt is None else options.attempt
-    if attempt > follower.view.attempt:
-        raise UsageError(
-            _("job {id} has no attempt {attempt}").format(id=directory.job_id, attempt=attempt),
-            _("Its last one is {attempt}.").format(attempt=follower.view.attempt),
-        )
-    known = _nodes_of(follower, attempt)
-    nodes = list(known)
-    if options.node is not None and options.node not in nodes:
-        raise UsageError(
-            _("job {id} has no node {node}").format(id=directory.job_id, node=options.node),
-            _("Its nodes: {names}").format(names=", ".join(nodes)),
-        )
-    nodes = [options.node] if options.node is not None else nodes
-    if options.rank is not None:
-        ranks = {name: known[name] for name in nodes}
-        check_ranks((options.rank,), ranks, directory.job_id)
+    attempt = _attempt_asked(follower, options.attempt)
+    nodes = _nodes_asked(follower, attempt, options)
     if options.follow and not follower.is_over:
         _let_look(directory)
     reader = LogFollower(
@@ -103,34 +88,87 @@ def logs(options: Namespace) -> int:
         since=since,
         redaction=None if options.raw else follower.view.redaction(),
     )
-    rows: list[object] = []
-    untimed: set[tuple[str, str]] = set()
+    printer = _LinePrinter(options)
     while True:
         follower.poll()
         over = follower.is_over or attempt != follower.view.attempt or not directory.has_controller()
         found = reader.poll(nodes, to_the_end=over)
         for part in found:
-            stream = f"{part.process}.{part.stream}"
-            if part.is_untimed and (part.node, stream) not in untimed and options.lines is None:
-                untimed.add((part.node, stream))
-                text = _("{node}: {stream} has no times: shown whole").format(node=part.node, stream=stream)
-                sys.stderr.write(one_line(text) + "\n")
-            if options.output == "json":
-                rows.extend(log_rows(part))
-            elif options.output == "jsonl":
-                print_rows(log_rows(part), options.output)
-            else:
-                label = "" if options.rank is not None else f"[{part.node} {stream}] "
-                print("".join(f"{label}{whole_line(line)}\n" for line in part.lines), end="")
+            printer.show(part)
         sys.stdout.flush()
-        if not found and (over or not options.follow):
-            if options.output == "json":
-                print_rows(rows, options.output)
-            if not any(directory.has_logs(attempt, node) for node in nodes):
-                sys.stderr.write(_("job {id} has no logs").format(id=directory.job_id) + "\n")
-            return ExitCode.OK
-        if not found:
-            time.sleep(POLL_S)
+        if found:
+            continue
+        if over or not options.follow:
+            break
+        time.sleep(POLL_S)
+    printer.close()
+    if not any(directory.has_logs(attempt, node) for node in nodes):
+        sys.stderr.write(_("job {id} has no logs").format(id=directory.job_id) + "\n")
+    return ExitCode.OK
+
+
+class _LinePrinter:
+    """Prints what ranks have written: as it comes, but for one JSON document of all.
+
+    Args:
+        options: of `logs`.
+    """
+
+    def __init__(self, options: Namespace) -> None:
+        self._options = options
+        self._rows: list[object] = []
+        self._untimed: set[tuple[str, str]] = set()
+
+    def show(self, part: LogLines) -> None:
+        """Print lines, or keep them for the document."""
+        stream = f"{part.process}.{part.stream}"
+        self._tell_untimed(part, stream)
+        if self._options.output == "json":
+            self._rows.extend(log_rows(part))
+        elif self._options.output == "jsonl":
+            print_rows(log_rows(part), self._options.output)
+        else:
+            label = "" if self._options.rank is not None else f"[{part.node} {stream}] "
+            print("".join(f"{label}{whole_line(line)}\n" for line in part.lines), end="")
+
+    def _tell_untimed(self, part: LogLines, stream: str) -> None:
+        """Say once of a stream that its lines cannot be chosen by their time."""
+        if not part.is_untimed or (part.node, stream) in self._untimed or self._options.lines is not None:
+            return
+        self._untimed.add((part.node, stream))
+        text = _("{node}: {stream} has no times: shown whole").format(node=part.node, stream=stream)
+        sys.stderr.write(one_line(text) + "\n")
+
+    def close(self) -> None:
+        """Print the document, where one is wanted."""
+        if self._options.output == "json":
+            print_rows(self._rows, self._options.output)
+
+
+def _attempt_asked(follower: JobFollower, asked: int | None) -> int:
+    """Return the attempt that a person wants to see, else the newest. Raises UsageError where there is no such."""
+    newest = follower.view.attempt
+    if asked is not None and asked > newest:
+        raise UsageError(
+            _("job {id} has no attempt {attempt}").format(id=follower.directory.job_id, attempt=asked),
+            _("Its last one is {attempt}.").format(attempt=newest),
+        )
+    return newest if asked is None else asked
+
+
+def _nodes_asked(follower: JobFollower, attempt: int, options: Namespace) -> list[str]:
+    """Return the nodes whose lines a person wants. Raises UsageError where there is no such node, or rank there."""
+    known = _nodes_of(follower, attempt)
+    job_id = follower.directory.job_id
+    if options.node is not None and options.node not in known:
+        raise UsageError(
+            _("job {id} has no node {node}").format(id=job_id, node=options.node),
+            _("Its nodes: {names}").format(names=", ".join(known)),
+        )
+    nodes = [options.node] if options.node is not None else [*known]
+    if options.rank is not None:
+        check_ranks((options.rank,), {name: known[name] for name in nodes}, job_id)
+    return nodes
 
 
 def _nodes_of(follower: JobFollower, attempt: int) -> dict[str, tuple[int, ...]]:

@@ -114,19 +114,7 @@ def make_report(lines: Sequence[str], names: Sequence[str]) -> BenchReport:
     """
     records = list(_records(lines))
     begun = next((record for record in records if isinstance(record, _BeginRecord)), None)
-    series: dict[_Key, list[_Timing]] = {}
-    plain: dict[tuple[str, ...], float] = {}
-    for record in records:
-        if not isinstance(record, _PairRecord | _CollectiveRecord | _TcpRecord):
-            continue
-        hosts = _hosts(record)
-        if any(host >= len(names) for host in hosts) or len(set(hosts)) < len(hosts):
-            continue
-        where = tuple(names[host] for host in hosts)
-        if isinstance(record, _TcpRecord):
-            plain[where] = record.seconds
-        else:
-            series.setdefault(_key(where, record), []).append((record.size, record.seconds, record.wrong))
+    series, plain = _timings(records, names)
     links = tuple(_links(series, plain))
     insides = tuple(_insides(series))
     lacking = {record.host: record.size for record in reversed(records) if isinstance(record, _MemoryRecord)}
@@ -144,6 +132,26 @@ def make_report(lines: Sequence[str], names: Sequence[str]) -> BenchReport:
         left_out=sum(record.results for record in records if isinstance(record, _LeftOutRecord)),
         is_whole=any(isinstance(record, _EndRecord) and record.whole for record in records),
     )
+
+
+def _timings(
+    records: Iterable[_Told], names: Sequence[str]
+) -> tuple[dict[_Key, list[_Timing]], dict[tuple[str, ...], float]]:
+    """Return what was timed of collectives, and seconds by plain TCP by where, of what is between these hosts."""
+    series: dict[_Key, list[_Timing]] = {}
+    plain: dict[tuple[str, ...], float] = {}
+    for record in records:
+        if not isinstance(record, _PairRecord | _CollectiveRecord | _TcpRecord):
+            continue
+        hosts = _hosts(record)
+        if any(host >= len(names) for host in hosts) or len(set(hosts)) < len(hosts):
+            continue
+        where = tuple(names[host] for host in hosts)
+        if isinstance(record, _TcpRecord):
+            plain[where] = record.seconds
+        else:
+            series.setdefault(_key(where, record), []).append((record.size, record.seconds, record.wrong))
+    return series, plain
 
 
 def _slow(links: Iterable[BenchLink], insides: Iterable[BenchInside]) -> Iterator[SlowPlace]:

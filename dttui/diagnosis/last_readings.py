@@ -120,10 +120,7 @@ def read_before(
         gpu: index of its GPU; `None` where it has none.
     """
     end = time if time is not None else (readings[-1].time if readings else 0.0)
-    window = [item for item in readings if end - WINDOW_S <= item.time <= end + LATE_S]
-    # A reading from after the end may show the process gone already.
-    early = [item for item in window if item.time <= end]
-    window = early or window
+    window = _window(readings, end)
     if not window:
         return None
     last = window[-1]
@@ -145,6 +142,12 @@ def read_before(
         full_disks=tuple(full),
         oom_kills=_oom_kills(readings, end),
     )
+
+
+def _window(readings: Sequence[HostSample], end: float) -> list[HostSample]:
+    """Return the readings up to the end; those from soon after it, which may show the process gone, for want of any."""
+    near = [item for item in readings if end - WINDOW_S <= item.time <= end + LATE_S]
+    return [item for item in near if item.time <= end] or near
 
 
 def _oom_kills(readings: Sequence[HostSample], end: float) -> int | None:

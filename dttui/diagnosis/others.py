@@ -94,16 +94,13 @@ def _doing(
 ) -> Doing:
     if rank in failed:
         return Doing.STOPPED if failed[rank].cause.code == ENDED_WITH_OTHERS else Doing.FAILED
-    is_cleared = any(item.is_cleared and item.node == node.name for item in evidence.failures)
-    if node.state in (NodeStanding.LOST, NodeStanding.AGENT_GONE, NodeStanding.UNKNOWN) and not is_cleared:
+    if _is_lost(node, evidence):
         return Doing.LOST
-    is_over = node.state not in (NodeStanding.RUNNING, NodeStanding.LOST)  # A lost one was cleared unseen.
-    has_gone = is_over and _had_gone(node, rank, evidence.job_id, time)
     if node.exits.get(str(rank)) == 0:
         # A rank that is asked to end may do so with 0 too.
         return Doing.STOPPED if time is not None and node.ended_at.get(str(rank), time) > time else Doing.ENDED
-    is_known = node.ranks_started is not None or evidence.outcome_cause in NEVER_RAN
-    has_started = not is_known or rank in (node.ranks_started or ()) or rank in evidence.last_lines
+    has_gone = _had_gone(node, rank, evidence.job_id, time)
+    has_started = _has_started(node, rank, evidence)
     if evidence.state is JobState.SUCCEEDED or has_gone or (has_started and node.state is NodeStanding.ENDED):
         return Doing.ENDED
     if not has_started or node.state in (NodeStanding.WAITING, NodeStanding.CONNECTED, NodeStanding.PREPARED):
@@ -113,8 +110,22 @@ def _doing(
     return Doing.RUNNING
 
 
+def _is_lost(node: NodeEvidence, evidence: Evidence) -> bool:
+    """Whether nothing was heard of a node any more, and nobody has cleared up there."""
+    is_cleared = any(item.is_cleared and item.node == node.name for item in evidence.failures)
+    return node.state in (NodeStanding.LOST, NodeStanding.AGENT_GONE, NodeStanding.UNKNOWN) and not is_cleared
+
+
+def _has_started(node: NodeEvidence, rank: int, evidence: Evidence) -> bool:
+    """Whether a rank has begun; of an attempt that does not tell, that is taken for granted."""
+    is_known = node.ranks_started is not None or evidence.outcome_cause in NEVER_RAN
+    return not is_known or rank in (node.ranks_started or ()) or rank in evidence.last_lines
+
+
 def _had_gone(node: NodeEvidence, rank: int, job_id: str, time: float | None) -> bool:
     """Whether a rank was seen to run, and at the time of the failure not any more: its launcher waits for others."""
+    if node.state in (NodeStanding.RUNNING, NodeStanding.LOST):
+        return False  # A lost one was cleared unseen.
     seen = [
         any(item.rank == rank for item in sample.ranks.get(job_id, []))
         for sample in node.readings

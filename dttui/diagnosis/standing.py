@@ -128,11 +128,7 @@ def _place(thread: Thread) -> RankPlace:
     frames = thread.frames
     own = next((number for number, frame in enumerate(frames) if not _LIBRARY.search(frame.file)), None)
     inner = [frame for frame in frames[: len(frames) if own is None else own] if not _WRAPPERS.fullmatch(_plain(frame))]
-    # The call nearest to the script is what a person has written.
-    called = next((frame for frame in reversed(inner) if _is_collective(frame)), None)
-    standing = Standing.COLLECTIVE if called is not None else Standing.CALL if inner else Standing.OWN
-    if called is None and inner:
-        called = next((frame for frame in reversed(inner) if _LOADER.search(frame.file)), inner[-1])
+    standing, called = _called(inner)
     call = ""
     if called is not None:
         call = LOADER if _LOADER.search(called.file) and standing is Standing.CALL else _plain(called)
@@ -141,6 +137,17 @@ def _place(thread: Thread) -> RankPlace:
         return RankPlace(standing if frames else Standing.UNREADABLE, clean(call), "", in_job(at.file), at.line)
     frame = frames[own]
     return RankPlace(standing, clean(call), clean(_plain(frame)), in_job(frame.file), frame.line)
+
+
+def _called(inner: Sequence[Frame]) -> tuple[Standing, Frame | None]:
+    """Return in what kind of call a thread is below the script, and in which: the one nearest to it."""
+    if not inner:
+        return Standing.OWN, None
+    nearest = list(reversed(inner))
+    for frame in nearest:
+        if _is_collective(frame):
+            return Standing.COLLECTIVE, frame
+    return Standing.CALL, next((frame for frame in nearest if _LOADER.search(frame.file)), inner[-1])
 
 
 def in_job(file: str) -> str:

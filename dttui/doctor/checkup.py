@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dttui.doctor.between import judge_drift, judge_reachability
@@ -57,37 +57,19 @@ async def check_up(
     here = asyncio.create_task(_login_node(environments, unread, options))
     try:
         answers = await examine_all(environments, routes, prompter, on_wait)
-        found: list[Trouble] = []
         told = [item for item in answers if isinstance(item, Examined)]
         failed = {
             environment.name: item
             for environment, item in zip(environments, answers, strict=True)
             if isinstance(item, HostError)
         }
-        found += [judge_unreached(failure, name, options) for name, failure in failed.items()]
-        plan = await asyncio.to_thread(_plan, [item.environment for item in told]) if told else None
-        nodes = {node.name: node for node in plan.nodes} if plan is not None else {}
-        offsets = [item.offset_s for item in told]
-        for item in told:
-            world_size = plan.world_size if plan is not None else len(told)
-            found += judge_host(item, nodes.get(item.name), world_size, offsets, options)
-        silent: dict[str, HostError] = {}
-        not_asked = {item.name: unasked(item) for item in told}
+        found = [judge_unreached(failure, name, options) for name, failure in failed.items()]
+        found += await _judge_hosts(told, options)
         found += judge_drift(told, options)
-        serving = [item for item in told if item.can_serve]
-        if len(serving) > 1:
-            tried = await _try_all(serving, routes, prompter)
-            found += judge_reachability(tried, told, options)
-            silent = tried.silent
-            for name, failure in silent.items():
-                not_asked[name] = (
-                    *not_asked[name],
-                    _("the network to others: {reason}").format(reason=failure.message),
-                )
-        for name, words in not_asked.items():
-            # What was found says why, and what to do about it.
-            if words and not any(item.finding.subject == name and item.commands for item in found):
-                found.append(_not_asked(name, words))
+        tried = await _try_all([item for item in told if item.can_serve], routes, prompter)
+        found += judge_reachability(tried, told, options)
+        not_asked = _not_asked(told, tried.silent)
+        found += _tell_not_asked(not_asked, found)
         login = await here
     finally:
         here.cancel()
@@ -95,15 +77,30 @@ async def check_up(
     return Checkup(
         tuple(environment.name for environment in environments),
         (*login, *judge_known_hosts(routes.warnings), *found),
-        {name: words for name, words in not_asked.items() if words},
+        not_asked,
         frozenset(failed),
-        any(isinstance(item, OutOfTimeError) for item in (*failed.values(), *silent.values())),
+        any(isinstance(item, OutOfTimeError) for item in (*failed.values(), *tried.silent.values())),
         time.monotonic() - began,
     )
 
 
+async def _judge_hosts(told: Sequence[Examined], options: Sequence[str]) -> list[Trouble]:
+    """Return what is wrong with each host by itself, as one of a job on all of them."""
+    if not told:
+        return []
+    plan = await asyncio.to_thread(_plan, [item.environment for item in told])
+    nodes = {node.name: node for node in plan.nodes}
+    offsets = [item.offset_s for item in told]
+    found: list[Trouble] = []
+    for item in told:
+        found += judge_host(item, nodes.get(item.name), plan.world_size, offsets, options)
+    return found
+
+
 async def _try_all(hosts: Sequence[Examined], routes: Transports, prompter: Prompter) -> Reachability:
-    """Let hosts try each other as long as there is time for that."""
+    """Let hosts try each other, where there are several, as long as there is time for that."""
+    if len(hosts) < 2:
+        return Reachability()
     left_s = left_for_work_s()
     try:
         return await within(try_all(hosts, routes, prompter), None if left_s is None else max(0.0, left_s - CLEARING_S))
@@ -122,9 +119,23 @@ async def _login_node(
         return [Trouble(Site.LOGIN, warning("unchecked", "login", message.format(seconds=LOGIN_S)))]
 
 
-def _not_asked(name: str, words: Sequence[str]) -> Trouble:
-    message = _("{host}: not asked: {what}").format(host=name, what="; ".join(words))
-    return Trouble(Site.HOST, warning("unchecked", name, message))
+def _not_asked(told: Sequence[Examined], silent: Mapping[str, HostError]) -> dict[str, tuple[str, ...]]:
+    """Return of each host of which not everything is known what could not be asked there."""
+    words = {item.name: unasked(item) for item in told}
+    for name, failure in silent.items():
+        words[name] = (*words[name], _("the network to others: {reason}").format(reason=failure.message))
+    return {name: what for name, what in words.items() if what}
+
+
+def _tell_not_asked(not_asked: Mapping[str, Sequence[str]], found: Sequence[Trouble]) -> list[Trouble]:
+    """Return warnings of what could not be asked, but for hosts of which was found why, and what to do about it."""
+    explained = {item.finding.subject for item in found if item.commands}
+    message = _("{host}: not asked: {what}")
+    return [
+        Trouble(Site.HOST, warning("unchecked", name, message.format(host=name, what="; ".join(words))))
+        for name, words in not_asked.items()
+        if name not in explained
+    ]
 
 
 def _plan(environments: Sequence[Environment]) -> Plan:

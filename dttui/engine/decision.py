@@ -171,26 +171,41 @@ def _line_up(
     gone = outcome.gone
     if len(gone) == len(outcome.nodes) > 1:
         return {}, ()  # None of them answers: it is rather this machine that is cut off.
-    first = outcome.first_failure
-    broken = [first.node] if first is not None and outcome.why in HARDWARE and not first.is_shared else []
-    slow = outcome.blamed if outcome.why == STRAGGLER else ()
     again = [name for name in _failed_again(attempts) if name in outcome.nodes]
-    unwanted = list(dict.fromkeys([*gone, *slow, *broken, *again]))
-    if len(unwanted) == len(outcome.nodes):
-        unwanted = list(dict.fromkeys([*gone, *slow]))  # For the slow one's sake the attempt was ended.
+    unwanted = _unwanted(outcome, again)
     changes: dict[str, str | None] = {}
     known = {name for attempt in attempts for name in attempt.nodes}
     changes.update(zip(unwanted, untried_spares(policy, known), strict=False))
     left = [name for name in unwanted if name not in changes]
-    least = policy.min_nodes
-    if least is None and policy.action is RecoveryAction.CONTINUE:
-        least = 1
-    without = left[: max(0, len(outcome.nodes) - least)] if least is not None else []
-    changes.update(dict.fromkeys(without, None))
+    changes.update(dict.fromkeys(left[: _dispensable(outcome, policy)], None))
     needed = [name for name in gone if name not in changes]
     refused = (spare for spare in _refused_spares(attempts, policy) if spare not in outcome.nodes)
     changes.update(zip(needed, refused, strict=False))
     return changes, tuple(name for name in again if name not in changes)
+
+
+def _unwanted(outcome: AttemptOutcome, again: Sequence[str]) -> list[str]:
+    """Return the nodes that another attempt rather does without, whoever has to be replaced first.
+
+    Args:
+        outcome: of the attempt before.
+        again: those of its nodes at which more than one attempt has failed.
+    """
+    first = outcome.first_failure
+    broken = [first.node] if first is not None and outcome.why in HARDWARE and not first.is_shared else []
+    slow = outcome.blamed if outcome.why == STRAGGLER else ()
+    unwanted = list(dict.fromkeys([*outcome.gone, *slow, *broken, *again]))
+    if len(unwanted) == len(outcome.nodes):
+        unwanted = list(dict.fromkeys([*outcome.gone, *slow]))  # For the slow one's sake the attempt was ended.
+    return unwanted
+
+
+def _dispensable(outcome: AttemptOutcome, policy: RecoveryPolicy) -> int:
+    """Return how many nodes fewer than before the job may go on with."""
+    least = policy.min_nodes
+    if least is None:
+        least = 1 if policy.action is RecoveryAction.CONTINUE else len(outcome.nodes)
+    return max(0, len(outcome.nodes) - least)
 
 
 def _failed_again(attempts: Sequence[AttemptOutcome]) -> tuple[str, ...]:

@@ -170,18 +170,22 @@ def _of_node(directory: JobDirectory, node: NodeRun, secrets: tuple[str, ...]) -
             continue
         lines = tail(logs / f"{rank}.err", TAIL_LINES) or tail(logs / f"{rank}.out", TAIL_LINES)
         found.append(_failure(node, rank, failure, lines, secrets))
-    at_fault = [item for item in status.exits if _is_own_fault(item, ended_by_us)]
-    launcher = next((item for item in at_fault if item.name == LAUNCHER), None)
-    if launcher is not None and not found:
+    launcher = next((item for item in status.exits if item.name == LAUNCHER), None)
+    if launcher is not None and not found and _is_own_fault(launcher, ended_by_us):
         lines = tail(logs / f"{launcher.name}.err", TAIL_LINES)
         found.append(_failure(node, None, _of_exit(-1, launcher), lines, secrets))
-    # Of several that failed, the first is why the supervisor ended the others.
+    service = _first_service(node, status)
+    if service is not None and _is_own_fault(service, ended_by_us):
+        lines = tail(logs / f"{service.name}.err", TAIL_LINES)
+        found.append(_failure(node, None, _of_exit(-1, service), lines, secrets, service=service.name))
+    return [*found, *_of_whole_node(node, status)]
+
+
+def _first_service(node: NodeRun, status: NodeStatus) -> ProcessExit | None:
+    """Return a service that failed before anything else, which is why the supervisor ended the others."""
     first = next((item for item in status.exits if item.exit_code != 0), None)
     services = {item.name for item in node.planned.processes if item.is_service and item.rank is None}
-    if first is not None and first.name in services and first in at_fault:
-        lines = tail(logs / f"{first.name}.err", TAIL_LINES)
-        found.append(_failure(node, None, _of_exit(-1, first), lines, secrets, service=first.name))
-    return [*found, *_of_whole_node(node, status)]
+    return first if first is not None and first.name in services else None
 
 
 def _failed_ranks(node: NodeRun, status: NodeStatus) -> dict[int, RankFailure]:

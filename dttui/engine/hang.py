@@ -134,10 +134,7 @@ class HangWatch:
             return None
         now = time.monotonic()
         nodes = [node for node in self._nodes() if not node.is_over]
-        is_seen = bool(nodes) and all(node.silent_since is None for node in nodes)
-        if not is_running or not is_seen or now - self._looked_at > MOST_GAP_S:
-            self._since = now
-        self._looked_at = now
+        self._note_look(now, nodes, is_running=is_running)
         heard_at = max(self._since, steps.heard_at)
         # The last words of ranks that are told to end are no sign that they go on.
         if self._told_at is not None and is_running and steps.heard_at > self._told_at:
@@ -151,6 +148,13 @@ class HangWatch:
             self._asking = asyncio.create_task(self._ask(nodes, now - heard_at, is_again=self._told_at is not None))
             self._asking.add_done_callback(lambda _task: self._wake())
         return None
+
+    def _note_look(self, now: float, nodes: Sequence[NodeRun], *, is_running: bool) -> None:
+        """Begin to wait anew where nothing can be said of the time since the last look."""
+        is_seen = bool(nodes) and all(node.silent_since is None for node in nodes)
+        if not is_running or not is_seen or now - self._looked_at > MOST_GAP_S:
+            self._since = now
+        self._looked_at = now
 
     async def close(self) -> None:
         """Ask nobody any more."""

@@ -29,40 +29,57 @@ def trouble_of(state: JobState, events: Iterable[Event], now: float) -> str:
         events: those of `KINDS`, in order.
         now: the present.
     """
-    heard_at: dict[str, float] = {}
-    gone: dict[str, None] = {}
-    unhealthy: dict[str, str] = {}
-    trouble = apart = hang = straggler = ""
-    attempt = 0
+    seen = _Disturbances()
     for event in events:
-        if event.attempt is not None and event.attempt > attempt:
-            attempt, hang, straggler = event.attempt, "", ""
-            unhealthy.clear()
-        if event.kind is EventKind.NODE_STATE and event.node is not None:
-            said = event.data.get("state")
-            heard_at.pop(event.node, None)
-            gone.pop(event.node, None)
-            if said == NodeStanding.AGENT_GONE.value:
-                gone[event.node] = None
-            elif said == NodeStanding.UNKNOWN.value:
-                heard_at[event.node] = event.data.get("heard_at", event.time)
-        elif event.kind is EventKind.FINDING and event.data.get("code") in STANDING:
-            trouble = event.message if event.data.get("severity") == Severity.WARNING else ""
-        elif event.kind is EventKind.FINDING and event.data.get("code") == APART:
-            apart = _unless_taken_back(event)
-        elif event.kind is EventKind.HANG:
-            hang = _unless_taken_back(event)
-        elif event.kind is EventKind.STRAGGLER:
-            straggler = _unless_taken_back(event)
-        elif event.kind is EventKind.HEALTH and event.node is not None:
-            unhealthy.pop(event.node, None)
-            unhealthy[event.node] = _unless_taken_back(event)
+        seen.see(event)
     if state is JobState.RESTARTING:
-        return trouble  # What was said of hosts is of the attempt before.
-    silences = {name: elapsed_s(moment, now) for name, moment in heard_at.items()}
-    told = disturbance(tuple(gone), silences, trouble)
-    running = hang or unhealthy_text([*filter(None, unhealthy.values())]) or apart or straggler
+        return seen.trouble  # What was said of hosts is of the attempt before.
+    silences = {name: elapsed_s(moment, now) for name, moment in seen.heard_at.items()}
+    told = disturbance(tuple(seen.gone), silences, seen.trouble)
+    running = seen.hang or unhealthy_text([*filter(None, seen.unhealthy.values())]) or seen.apart or seen.straggler
     return told or (running if state is JobState.RUNNING else "")
+
+
+class _Disturbances:
+    """What is wrong after some events of a job: what was said last, unless it was taken back."""
+
+    def __init__(self) -> None:
+        self.heard_at: dict[str, float] = {}
+        """Silent node → Unix time of its last word."""
+        self.gone: dict[str, None] = {}
+        """Nodes whose agent has gone, in order."""
+        self.unhealthy: dict[str, str] = {}
+        """Node → what was said of its health last; empty where it is well again."""
+        self.trouble = self.apart = self.hang = self.straggler = ""
+        self._attempt = 0
+
+    def see(self, event: Event) -> None:
+        """Take in one event of `KINDS`."""
+        if event.attempt is not None and event.attempt > self._attempt:
+            self._attempt, self.hang, self.straggler = event.attempt, "", ""
+            self.unhealthy.clear()
+        if event.kind is EventKind.NODE_STATE and event.node is not None:
+            self._see_node(event.node, event)
+        elif event.kind is EventKind.FINDING and event.data.get("code") in STANDING:
+            self.trouble = event.message if event.data.get("severity") == Severity.WARNING else ""
+        elif event.kind is EventKind.FINDING and event.data.get("code") == APART:
+            self.apart = _unless_taken_back(event)
+        elif event.kind is EventKind.HANG:
+            self.hang = _unless_taken_back(event)
+        elif event.kind is EventKind.STRAGGLER:
+            self.straggler = _unless_taken_back(event)
+        elif event.kind is EventKind.HEALTH and event.node is not None:
+            self.unhealthy.pop(event.node, None)
+            self.unhealthy[event.node] = _unless_taken_back(event)
+
+    def _see_node(self, name: str, event: Event) -> None:
+        said = event.data.get("state")
+        self.heard_at.pop(name, None)
+        self.gone.pop(name, None)
+        if said == NodeStanding.AGENT_GONE.value:
+            self.gone[name] = None
+        elif said == NodeStanding.UNKNOWN.value:
+            self.heard_at[name] = event.data.get("heard_at", event.time)
 
 
 def _unless_taken_back(event: Event) -> str:

@@ -6,7 +6,7 @@ import os
 import posixpath
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from dtagent.protocol.facts import HostFacts
@@ -35,6 +35,7 @@ from dttui.spec import dump_job
 from dttui.spec.findings import error, errors_first, info, warning
 from dttui.spec.key_places import with_places
 from dttui.spec.models import Job, Run
+from dttui.spec.problems import PathKey
 from dttui.variables import variables
 from dttui.words import listed
 from dttui.workdir.selection import UploadFile, check_script, survey
@@ -82,39 +83,10 @@ def make_local_plan(
         directory = Path(os.path.normpath(submission.base / plan.upload))
         found.extend(_check_upload(job.run, directory))
         if job.run is not None:
-            found.extend(check_resuming(plan, job.run, directory))
-            found.extend(check_sharing(job, job.run, directory))
-        if plan.framework and job.run is not None:
-            found.extend(check_imports(plan.framework, job.run, directory))
-            modules = traits_of(plan.framework).findings_of_imports
-            found = [item for item in found if not _is_of_another_script(item, modules, job.run, directory)]
+            found = _check_sent(found, job, job.run, plan, directory)
     elif job.run is not None and job.run.workdir is None and job.run.command is not None:
         found.extend(_check_command_alone(job.run.command))
-    kept = read_secrets(submission.base) if plan.secrets else None
-    known_variables = {**(kept.values if kept is not None else {}), **variables()}
-    for index, name in enumerate(plan.secrets):
-        if name not in known_variables:
-            found.append(_secret_missing(index, name, kept))
-        elif not is_known(known_variables[name]):
-            found.append(
-                warning(
-                    "secret-short",
-                    "run.secrets",
-                    _("the value of {name} is too short to be left out of logs and events").format(name=name),
-                    _("It takes at least {count} characters that are not blank.").format(count=MIN_LENGTH),
-                    path=("run", "secrets", index),
-                )
-            )
-        elif known_variables[name] in (submission.text or dump_job(submission.job)):
-            found.append(
-                warning(
-                    "secret-written",
-                    "run.secrets",
-                    _("the value of {name} is also written in the job's file").format(name=name),
-                    _("Take it out there: what the file holds is kept, sent and shown as it is."),
-                    path=("run", "secrets", index),
-                )
-            )
+    found.extend(_check_secrets(plan.secrets, submission))
     found.extend(_check_program(submission))
     findings = errors_first(found)
     if submission.text is not None and submission.file is not None:
@@ -122,13 +94,52 @@ def make_local_plan(
     return plan.model_copy(update={"findings": findings})
 
 
-def _secret_missing(index: int, name: str, kept: SecretsFile | None) -> Finding:
+def _check_sent(found: Iterable[Finding], job: Job, run: Run, plan: Plan, directory: Path) -> list[Finding]:
+    """Return findings, with those of what is sent, and without those that the script which is sent shows to be void."""
+    kept = [*found, *check_resuming(plan, run, directory), *check_sharing(job, run, directory)]
+    if not plan.framework:
+        return kept
+    kept.extend(check_imports(plan.framework, run, directory))
+    modules = traits_of(plan.framework).findings_of_imports
+    return [item for item in kept if not _is_of_another_script(item, modules, run, directory)]
+
+
+def _check_secrets(names: Sequence[str], submission: Submission) -> Iterator[Finding]:
+    """Yield which secrets have no value here, and which are not kept to themselves."""
+    if not names:
+        return
+    kept = read_secrets(submission.base)
+    known_variables = {**kept.values, **variables()}
+    text = submission.text or dump_job(submission.job)
+    for index, name in enumerate(names):
+        path: PathKey = ("run", "secrets", index)
+        if name not in known_variables:
+            yield _secret_missing(path, name, kept)
+        elif not is_known(known_variables[name]):
+            yield warning(
+                "secret-short",
+                "run.secrets",
+                _("the value of {name} is too short to be left out of logs and events").format(name=name),
+                _("It takes at least {count} characters that are not blank.").format(count=MIN_LENGTH),
+                path=path,
+            )
+        elif known_variables[name] in text:
+            yield warning(
+                "secret-written",
+                "run.secrets",
+                _("the value of {name} is also written in the job's file").format(name=name),
+                _("Take it out there: what the file holds is kept, sent and shown as it is."),
+                path=path,
+            )
+
+
+def _secret_missing(path: PathKey, name: str, kept: SecretsFile) -> Finding:
     message = _("the environment variable {name} is not set").format(name=name)
     hint = _("Export it before starting dttui, or write it to {file} beside the job file, mode 0600.")
     hint = hint.format(file=FILE_NAME)
-    if kept is not None and kept.problem:
+    if kept.problem:
         message, hint = f"{message}; {kept.problem}", kept.hint or hint
-    return error("secret-missing", "run.secrets", message, hint, path=("run", "secrets", index))
+    return error("secret-missing", "run.secrets", message, hint, path=path)
 
 
 def submit(

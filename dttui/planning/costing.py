@@ -32,6 +32,7 @@ from dttui.planning.uncounted import not_counted
 from dttui.spec.findings import Finding, info, warning
 from dttui.spec.models import GroupLink, Job, NetworkRequest, Strategy
 from dttui.spec.problems import PathKey
+from dttui.spec.strategy import DataParallel, PipelineParallel
 
 _BITS = 8
 _NS = 1e-9
@@ -61,6 +62,16 @@ class Costed:
     members: tuple[Member, ...]
     costing: Costing | None
     findings: Sequence[Finding]
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """What a step takes, and what fills the memory."""
+        return self.costing.estimate if self.costing is not None else None
+
+    @property
+    def rules_of_thumb(self) -> RulesOfThumb | None:
+        """What usual rules say of that."""
+        return self.costing.rules_of_thumb if self.costing is not None else None
 
 
 def cost(
@@ -159,9 +170,8 @@ def _hardware(
     """
     precision = job.model.precision if job.model is not None else None
     slowest = min(types, key=lambda gpu: (gpu.peak_flops(precision or "bf16"), gpu.memory_bytes))
-    measured = [size for member in members if member.facts and (size := member.gpu_memory_bytes)]
-    is_measured = len(measured) == len(members)
-    memory = float(min(measured)) if is_measured else min(gpu.memory_bytes for gpu in types)
+    measured = _measured_memory(members)
+    memory = measured if measured is not None else min(gpu.memory_bytes for gpu in types)
     per_node = gcd(*(member.slots for member in members))
     bandwidth, latency = _network(job, members, link)
     bandwidth = bandwidth / per_node if bandwidth is not None else None
@@ -169,7 +179,7 @@ def _hardware(
         slowest.name,
         len(types),
         per_node,
-        gpu_memory_bytes=memory if is_measured or memory < slowest.memory_bytes else None,
+        gpu_memory_bytes=memory if measured is not None or memory < slowest.memory_bytes else None,
         intra_bandwidth=inside.bandwidth if inside is not None else None,
         inter_bandwidth=bandwidth,
         inter_latency_s=latency,
@@ -182,12 +192,24 @@ def _hardware(
         # Its latency is that of beginning a collective, which a group of many GPUs does not have once for each of them.
         for name, number in (("intra_bandwidth", inside.bandwidth), ("efficiency.intra_node", 1.0)):
             inputs[name] = Input(value=number, source="measured", measured_at=inside.measured_at)
-    if is_measured:
-        told_at = [member.facts.time if member.facts is not None else None for member in members]
-        oldest = min((time for time in told_at if time is not None), default=None) if None not in told_at else None
+    if measured is not None:
         for name, number in (("gpus", hardware.gpus), ("gpu.memory_bytes", hardware.gpu.memory_bytes)):
-            inputs[name] = Input(value=number, source="measured", measured_at=oldest)
+            inputs[name] = Input(value=number, source="measured", measured_at=_told_at(members))
     return hardware, inputs
+
+
+def _measured_memory(members: Sequence[Member]) -> float | None:
+    """Return the bytes of the smallest GPU as their hosts tell them; `None` where not every host has."""
+    sizes = [member.gpu_memory_bytes for member in members if member.facts]
+    told = [float(size) for size in sizes if size]
+    return min(told) if len(told) == len(members) else None
+
+
+def _told_at(members: Sequence[Member]) -> float | None:
+    """Return the Unix time of the oldest of what hosts have told; `None` where one does not say when it has."""
+    times = [member.facts.time for member in members if member.facts is not None]
+    known = [time for time in times if time is not None]
+    return min(known) if len(known) == len(times) else None
 
 
 def _of_link(link: NodeLink, bandwidth: float, latency_s: float, per_node: int) -> Inputs:
@@ -253,16 +275,12 @@ def _layout(
     data, rest = divmod(ranks, tensor * pipeline)
     if rest or not data or strategy.data_parallel_size not in (None, data):
         return None, set()
-    stages = strategy.pipeline_parallel
-    batch = strategy.data_parallel.batch_size if strategy.data_parallel is not None else None
-    micro = stages.micro_batch_size if stages is not None else None
-    schedule = stages.schedule if stages is not None else None
-    chunks = stages.virtual_stages if stages is not None else None
-    if batch is not None and strategy.data_parallel is not None and not strategy.data_parallel.has_equal_shares:
-        batch = -(-batch // (data * (micro or 1))) * data * (micro or 1)  # Shared out by speed, it need not be whole.
+    stages = strategy.pipeline_parallel or PipelineParallel()
+    micro, schedule, chunks = stages.micro_batch_size, stages.schedule, stages.virtual_stages
+    batch = _batch(strategy.data_parallel or DataParallel(), data * (micro or 1))
     usual_micro = max((batch or data) // data, 1) if pipeline == 1 else 1
     used_micro = micro or usual_micro
-    said: Mapping[str, object] = {
+    values: Mapping[str, object] = {
         "data": strategy.data_parallel_size,
         "tensor": strategy.tensor_parallel_size,
         "pipeline": pipeline_degree(strategy),
@@ -275,6 +293,7 @@ def _layout(
         "recompute": strategy.recomputation,
         "sequence_parallel": strategy.sequence_parallel,
     }
+    said = {name for name, value in values.items() if value is not None}
     layout = Layout(
         data=data,
         tensor=tensor,
@@ -288,7 +307,14 @@ def _layout(
         precision=precision or "bf16",  # type: ignore[arg-type]  # the spec has the same five words
         schedule="GPipe" if schedule == "GPipe" else "1F1B",
     )
-    return layout, {name for name, value in said.items() if value is not None}
+    return layout, said
+
+
+def _batch(parallel: DataParallel, whole: int) -> int | None:
+    """Return the global batch that a job declares: a multiple of `whole`, if shares by speed need not add up to one."""
+    if parallel.batch_size is None or parallel.has_equal_shares:
+        return parallel.batch_size
+    return -(-parallel.batch_size // whole) * whole
 
 
 def _chunks(shape: ModelShape, pipeline: int) -> int:

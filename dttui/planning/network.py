@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterator
 
 from dttui.frameworks import frameworks, get_framework, traits_of
 from dttui.i18n import _, in_a_row, ngettext
@@ -14,6 +15,7 @@ from dttui.spec.models import Job
 
 MOST_NAMES = 3
 """Nodes that a message names."""
+_PROTOCOL = "communication.protocol"
 _SSH_PORT = 22
 _LOOPBACK_NAMES = {"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback", "::1"}
 
@@ -24,10 +26,7 @@ def choose_backend(job: Job, members: tuple[Member, ...]) -> tuple[str, list[Fin
     NCCL needs a CUDA GPU in every slot that computes.
     """
     protocol = job.communication.protocol
-    subject = "communication.protocol"
-    traits = traits_of(job.framework)
-    other = traits.plain_protocol
-    has_grpc = other == "gRPC"
+    other = traits_of(job.framework).plain_protocol
     workers = computing(members)
     without = [member.name for member in workers if not member.cuda_slots]
     backend = "nccl" if workers and not without else other.lower()
@@ -35,30 +34,43 @@ def choose_backend(job: Job, members: tuple[Member, ...]) -> tuple[str, list[Fin
     if without and len(without) < len(workers):
         message = _("no CUDA GPU on {nodes}, unlike the others: all talk by {protocol}, which is slower")
         message = message.format(nodes=", ".join(without), protocol=other)
-        findings.append(warning("mixed-devices", subject, message, _("Choose environments of one kind.")))
-    if protocol == "NCCL" and backend != "nccl" and members:
+        findings.append(warning("mixed-devices", _PROTOCOL, message, _("Choose environments of one kind.")))
+    if members or protocol in ("MPI", "gRPC"):
+        findings += _check_protocol(job, backend, other)
+    if protocol == "gRPC" and other != "gRPC":
+        return other.lower(), findings
+    if other != "gRPC" or (protocol != "gRPC" and len(workers) == len(members)):
+        return backend, findings
+    if protocol == "NCCL" and backend == "nccl":
+        message = _("gRPC is used instead of NCCL: parameters and gradients go to the servers and back")
+        findings.append(info("grpc-instead-of-nccl", _PROTOCOL, message))
+    return "grpc", findings
+
+
+def _check_protocol(job: Job, backend: str, other: str) -> Iterator[Finding]:
+    """Yield what there is to say of a protocol that the job names, and that its ranks do not just talk by.
+
+    Args:
+        job: the job.
+        backend: by which its ranks could talk, as far as their hosts go.
+        other: what the framework's ranks talk by without NCCL.
+    """
+    protocol = job.communication.protocol
+    if protocol == "NCCL" and backend != "nccl":
         message = _("{protocol} is used instead of NCCL, which needs a CUDA GPU in every slot").format(protocol=other)
-        findings.append(info(f"{backend}-instead-of-nccl", subject, message))
+        yield info(f"{backend}-instead-of-nccl", _PROTOCOL, message)
     elif protocol == "MPI":
         message = _("torch as installed from its packages has no MPI")
-        if job.framework is not None and not traits.uses_torch:
+        if job.framework is not None and not traits_of(job.framework).uses_torch:
             message = _("{framework} has no MPI").format(framework=get_framework(job.framework).label)
-        findings.append(error("mpi", subject, message, _("Write protocol: NCCL, or leave it out.")))
-    elif protocol == "gRPC" and not has_grpc:
-        backend = other.lower()
+        yield error("mpi", _PROTOCOL, message, _("Write protocol: NCCL, or leave it out."))
+    elif protocol == "gRPC" and other != "gRPC":
         known = ", ".join(item.label for item in frameworks() if item.plain_protocol == "gRPC")
         message = _("gRPC is for {frameworks}; {protocol} is used").format(frameworks=known, protocol=other)
-        findings.append(warning("grpc", subject, message, _("Write protocol: NCCL, or leave it out.")))
-    elif protocol == "custom" and members:
+        yield warning("grpc", _PROTOCOL, message, _("Write protocol: NCCL, or leave it out."))
+    elif protocol == "custom":
         message = _("dttui has ranks talk by {protocol}; whatever else the script's own protocol needs, run.env says")
-        message = message.format(protocol={"nccl": "NCCL"}.get(backend, other))
-        findings.append(info("custom-protocol", subject, message))
-    if has_grpc and (protocol == "gRPC" or len(workers) < len(members)):
-        if protocol == "NCCL" and backend == "nccl":
-            message = _("gRPC is used instead of NCCL: parameters and gradients go to the servers and back")
-            findings.append(info("grpc-instead-of-nccl", subject, message))
-        backend = "grpc"
-    return backend, findings
+        yield info("custom-protocol", _PROTOCOL, message.format(protocol={"nccl": "NCCL"}.get(backend, other)))
 
 
 def master_address(members: tuple[Member, ...]) -> str:

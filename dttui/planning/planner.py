@@ -84,24 +84,17 @@ def plan(
     layouts = _layouts(job, members, framework)
     required = required_paths(job, dataset, sources)
     nodes = _bare_nodes(job, members, layouts, required, framework)
+    table = gpus or gpu_table()
     if costed is None or costed.members != workers:
-        costed = Costed(workers, *cost(job, workers, gpus or gpu_table(), links))
-    costing = costed.costing
-    estimate = costing.estimate if costing is not None else None
+        costed = Costed(workers, *cost(job, workers, table, links))
+    costing, estimate = costed.costing, costed.estimate
     job = with_interval(job, estimate)
     link = node_link(members, links or {})
     tuning = tune(job, workers, link, costing)
     layout, of_framework = _layout(job, framework, layouts, members, backend, dataset, sources, tuning)
-    elastic = elastic_of(layout) if layout is not None else None
+    least = _least_nodes(layout)
     shares, of_shares = share_out(
-        job,
-        inventory,
-        members,
-        layouts,
-        framework,
-        gpus or gpu_table(),
-        is_elastic=elastic is not None,
-        measured=measured or {},
+        job, inventory, members, layouts, framework, table, is_elastic=least is not None, measured=measured or {}
     )
     if shares is not None:
         of_shares.append(tell_shares(shares, layouts, costing))
@@ -111,7 +104,6 @@ def plan(
         findings += [*check_nccl(layout), *check_passed_on(layout, framework)]
         findings += check_collective_settings(layout, framework)
         findings += check_buckets(layout, framework, workers, link, now)
-    least = elastic.min_nodes if elastic is not None else None
     share = estimate.communication_share if estimate is not None else None
     findings = [
         *check_completeness(job),
@@ -157,9 +149,15 @@ def plan(
         candidates=candidates_of(job, inventory, members),
         resumption=resumption_of(job, estimate),
         estimate=estimate,
-        rules_of_thumb=costing.rules_of_thumb if costing is not None else None,
+        rules_of_thumb=costed.rules_of_thumb,
         formal=formalise(job, members, backend, costing),
     )
+
+
+def _least_nodes(layout: JobLayout | None) -> int | None:
+    """Return with how few nodes an elastic job goes on; `None` where it needs all of them."""
+    elastic = elastic_of(layout) if layout is not None else None
+    return elastic.min_nodes if elastic is not None else None
 
 
 def _of_run(run: Run | None) -> dict[str, Any]:

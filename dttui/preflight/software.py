@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dtagent.protocol.facts import PACKAGES, FactsRequest, HostFacts, PythonFacts
 
@@ -57,24 +57,40 @@ def judge_software(plan: Plan, node: PlannedNode, facts: HostFacts) -> Judgement
     name, python = node.name, python_of(node, facts)
     if python is None or python.error:
         said = agent_text(python.error, python.error_notice) if python is not None else ""
-        reason = said or _("nothing is known of it")
-        if node.prefix:
-            return _unseen(node, reason)
-        message = _("{host}: the interpreter cannot be used: {reason}").format(host=name, reason=reason)
-        hint = (
-            _("Set `python` of this environment in the inventory.")
-            if plan.python is None
-            else _("Correct run.python of the job, or leave it out: then `python` of the environment counts.")
-        )
-        return Judgement(node.python, (error("python-missing", name, message, hint),))
+        return _unusable(plan, node, said or _("nothing is known of it"))
     wanted = get_framework(plan.framework).requires
-    told = [f"Python {python.version}", *(f"{name} {python.packages.get(name, '–')}" for name in wanted)]
+    findings = (*_check_packages(plan, name, python, wanted), *_check_nccl(plan, node, python))
+    return Judgement(joined(" · ", _versions_told(plan, python, facts, wanted)), findings)
+
+
+def _unusable(plan: Plan, node: PlannedNode, reason: str) -> Judgement:
+    """Say that a host's interpreter cannot be used, or, behind words that lead elsewhere, that it was not seen."""
+    if node.prefix:
+        return _unseen(node, reason)
+    message = _("{host}: the interpreter cannot be used: {reason}").format(host=node.name, reason=reason)
+    hint = (
+        _("Set `python` of this environment in the inventory.")
+        if plan.python is None
+        else _("Correct run.python of the job, or leave it out: then `python` of the environment counts.")
+    )
+    return Judgement(node.python, (error("python-missing", node.name, message, hint),))
+
+
+def _versions_told(plan: Plan, python: PythonFacts, facts: HostFacts, wanted: Sequence[str]) -> Iterator[str]:
+    """Yield the versions of what the job runs with on a host, as they are shown."""
+    yield f"Python {python.version}"
+    for name in wanted:
+        yield f"{name} {python.packages.get(name, '–')}"
     if python.torch_cuda and "torch" in wanted:
-        told.append(f"CUDA {python.torch_cuda}")
+        yield f"CUDA {python.torch_cuda}"
     if python.nccl and plan.backend == "nccl" and traits_of(plan.framework).uses_torch:
-        told.append(f"NCCL {python.nccl}")
+        yield f"NCCL {python.nccl}"
     if facts.driver_version:
-        told.append(_("driver {version}").format(version=facts.driver_version))
+        yield _("driver {version}").format(version=facts.driver_version)
+
+
+def _check_packages(plan: Plan, name: str, python: PythonFacts, wanted: Sequence[str]) -> Iterator[Finding]:
+    """Yield which packages that the job needs a host does not have, then of which that is not known."""
     hint = (
         _("Install it there, or name an interpreter that has it: `python` of this environment, or run.python.")
         if plan.python is None
@@ -83,23 +99,13 @@ def judge_software(plan: Plan, node: PlannedNode, facts: HostFacts) -> Judgement
     text = _("{host}: {python} has no {package}")
     missing = [package for package in wanted if package not in python.packages]
     sought = {*PACKAGES, *(python.looked_for or ())}
-    findings = tuple(
-        error("package-missing", name, text.format(host=name, python=python.path, package=package), hint)
-        for package in missing
-        if package in sought
-    )
+    for package in (item for item in missing if item in sought):
+        yield error("package-missing", name, text.format(host=name, python=python.path, package=package), hint)
     unknown = _("{host}: whether {python} has {package} is not known: the agent there is too old")
-    findings += tuple(
-        warning(
-            "package-unknown",
-            name,
-            unknown.format(host=name, python=python.path, package=package),
-            _("Upgrade the agent: dttui agents deploy {host}").format(host=name),
-        )
-        for package in missing
-        if package not in sought
-    )
-    return Judgement(joined(" · ", told), findings + _check_nccl(plan, node, python))
+    upgrade = _("Upgrade the agent: dttui agents deploy {host}").format(host=name)
+    for package in (item for item in missing if item not in sought):
+        message = unknown.format(host=name, python=python.path, package=package)
+        yield warning("package-unknown", name, message, upgrade)
 
 
 def versions_of(plan: Plan, node: PlannedNode, facts: HostFacts) -> dict[str, str]:

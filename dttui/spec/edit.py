@@ -85,10 +85,8 @@ class _Editor:
             entry = node.find(key)
             if entry is not None and key in said:
                 self.edit(entry, (before.get(key), after.get(key), said[key]), node, in_flow=in_flow)
-        order = list(said)
         for key in new:
-            earlier = [entry for item in order[: order.index(key)] if (entry := node.find(item)) in kept]
-            self._edits.insert({key: said[key]}, earlier[-1] if earlier else None, kept[0], node)
+            self._edits.insert({key: said[key]}, _last_before(key, [*said], node, kept), kept[0], node)
         self._edits.remove(gone, node)
         return True
 
@@ -106,6 +104,12 @@ class _Editor:
             self._edits.insert([said[there]], node.entries[earlier[-1]] if earlier else None, kept[0], node)
         self._edits.remove([node.entries[index] for index in sorted(gone)], node)
         return True
+
+
+def _last_before(key: str, keys: Sequence[str], node: YamlNode, kept: Sequence[YamlEntry]) -> YamlEntry | None:
+    """Return behind which of the entries that are kept a new key comes; `None` where it is before all of them."""
+    earlier = (node.find(item) for item in reversed(keys[: keys.index(key)]))
+    return next((entry for entry in earlier if entry in kept), None)
 
 
 def _aligned(before: Sequence[Any], after: Sequence[Any]) -> tuple[list[tuple[int, int]], list[int], set[int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -238,10 +238,33 @@ def node_row(
         now: Unix time.
     """
     state = node.state if not failed_ranks or node.state.is_bad else NodeStanding.FAILED
-    ranks = node.ranks
-    silence = None if is_over else node.silence_s(now)
     has_ended = is_over or node.is_over
     shows_readings = not has_ended and not node.is_unseen
+    return NodeRow(
+        name=line(node.plan.name),
+        is_master=node.plan.node_rank == 0,
+        state=replace(symbols.node_state(state), word=line(node.word)) if node.word else symbols.node_state(state),
+        ranks=_ranks(node.ranks),
+        simulated=node.plan.simulated,
+        problem=_problem(node, failed_ranks, now, is_read=shows_readings),
+        note=_note(node, None if is_over else node.silence_s(now), has_ended=has_ended),
+        labels=(_("util"), _("mem")) if node.gpu_ids else (_("cpu"), _("RAM")),
+        slots=tuple(_slot_cells(node, job_id, failed_ranks, is_read=shows_readings)),
+        figures=_figures(HostSample, figures_of(node.sample)) if node.sample and shows_readings else (),
+    )
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    """Return ranks, which are contiguous: `4–7`; empty for none."""
+    if not ranks:
+        return ""
+    return f"{ranks[0]}–{ranks[-1]}" if len(ranks) > 1 else str(ranks[0])
+
+
+def _slot_cells(
+    node: NodeView, job_id: str, failed_ranks: Collection[int | None], *, is_read: bool
+) -> Iterator[SlotCell]:
+    """Yield the cells of a node's slots; where its readings do not count, of ranks that failed, without readings."""
     slots = [
         SlotCell(
             rank=slot.rank,
@@ -251,34 +274,31 @@ def node_row(
         )
         for slot in node.slots(job_id)
     ]
-    if not shows_readings:
+    if not is_read:
         failed = dict.fromkeys(slot.rank for slot in slots if slot.rank in failed_ranks)
         slots = [SlotCell(rank, None, (), "") for rank in failed]
-    slots = [replace(slot, error=_("failed")) if slot.rank in failed_ranks else slot for slot in slots]
-    note = line(node.message) if node.state is NodeStanding.STOPPED else ""
+    for slot in slots:
+        yield replace(slot, error=_("failed")) if slot.rank in failed_ranks else slot
+
+
+def _note(node: NodeView, silence_s: float | None, *, has_ended: bool) -> str:
+    """Return what there is to say of a node that is no problem yet; of a silent one that it is."""
+    if silence_s is not None:
+        return _("no word for {span}").format(span=symbols.duration(silence_s))
     if node.absence is not None and not has_ended:
         arrived = _(_ARRIVED[node.absence.has_come])
         said = without_log_head(line(node.absence.said))
-        note = f"{arrived} · {said}" if said else arrived
-    if silence is not None:
-        note = _("no word for {span}").format(span=symbols.duration(silence))
+        return f"{arrived} · {said}" if said else arrived
+    return line(node.message) if node.state is NodeStanding.STOPPED else ""
+
+
+def _problem(node: NodeView, failed_ranks: Collection[int | None], now: float, *, is_read: bool) -> str:
+    """Return what is wrong with a node itself, or, where its readings count, with its health; empty where nothing."""
     problem = line(node.message) if node.state.is_bad and not failed_ranks else ""
-    if node.unhealthy_since is not None and not problem and shows_readings:
-        problem = _("unhealthy for {span}: {what}").format(
-            span=symbols.duration(elapsed_s(node.unhealthy_since, now)), what=line(node.unhealthy_what)
-        )
-    return NodeRow(
-        name=line(node.plan.name),
-        is_master=node.plan.node_rank == 0,
-        state=replace(symbols.node_state(state), word=line(node.word)) if node.word else symbols.node_state(state),
-        ranks=f"{ranks[0]}–{ranks[-1]}" if len(ranks) > 1 else str(ranks[0]) if ranks else "",
-        simulated=node.plan.simulated,
-        problem=problem,
-        note=note,
-        labels=(_("util"), _("mem")) if node.gpu_ids else (_("cpu"), _("RAM")),
-        slots=tuple(slots),
-        figures=_figures(HostSample, figures_of(node.sample)) if node.sample and shows_readings else (),
-    )
+    if problem or node.unhealthy_since is None or not is_read:
+        return problem
+    span = symbols.duration(elapsed_s(node.unhealthy_since, now))
+    return _("unhealthy for {span}: {what}").format(span=span, what=line(node.unhealthy_what))
 
 
 def _figures(kind: type, values: Mapping[str, float | None]) -> tuple[str, ...]:

@@ -128,14 +128,23 @@ def finish(folder: Path) -> None:
         shutil.rmtree(old.parent, ignore_errors=True)
 
 
-def main() -> None:
+def step_of(folder: Path) -> int:
+    """The step after which a checkpoint was kept, by its name: `step-00000012`."""
+    return int(folder.name.partition("-")[2])
+
+
+def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=100, help="(%(default)s)")
     every = None if INTERVAL_S else 30
     parser.add_argument("--checkpoint-every", type=int, default=every, help="steps (%(default)s)")
     parser.add_argument("--learning-rate", type=float, default=0.003, help="(%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the weights and of the data (%(default)s)")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = read_options()
     strategy = make_strategy()
     replicas = strategy.num_replicas_in_sync * (WORKERS if SERVERS else 1)
     batch = CONFIG.get("batch_size") or 32 * replicas
@@ -162,11 +171,9 @@ def main() -> None:
         of_replicas = strategy.experimental_distribute_values_from_function(lambda _: tf.constant([value], tf.int64))
         return int(tf.reduce_min(strategy.gather(of_replicas, axis=0)))
 
-    done = agreed(max((int(mark.parent.name.partition("-")[2]) for mark in directory.glob("*/COMPLETE")), default=0))
-    folder = directory / f"step-{done:08}"
-    if not done and BEFORE:
-        folder = Path(BEFORE)
-        done = int(folder.name.partition("-")[2])
+    done = agreed(max((step_of(mark.parent) for mark in directory.glob("*/COMPLETE")), default=0))
+    folder = directory / f"step-{done:08}" if done or not BEFORE else Path(BEFORE)
+    done = step_of(folder)
     if done:
         kept = sorted(folder.glob("*.index"))
         checkpoint.read(str(kept[0].with_suffix("")), here).assert_consumed()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -46,15 +47,17 @@ def read(files: AttemptFiles) -> History:
     An end is told as LOST where a damaged record may be that of a process which failed.
     """
     contents = journal.inspect(files.journal)
-    told = [record for record in contents.records if isinstance(record.get("event"), str)]
-    states = [record for record in told if record["event"] == "state" and _state(record) is not None]
+    told: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    """Records by what they tell of."""
+    for record in contents.records:
+        if isinstance(record.get("event"), str):
+            told[record["event"]].append(record)
+    states = [record for record in told["state"] if _state(record) is not None]
     last = states[-1] if states else {}
     state = _state(last) or NodeState.RUNNING
     reason = recalled(str(last.get("reason", "")), last.get("notice"))
-    exits = _decoded(ProcessExit, [record for record in told if record["event"] == "exit"])
-    warnings = [
-        recalled(str(record.get("text")), record.get("notice")) for record in told if record["event"] == "warning"
-    ][:MAX_WARNINGS]
+    exits = _decoded(ProcessExit, told["exit"])
+    warnings = [recalled(str(item.get("text")), item.get("notice")) for item in told["warning"][:MAX_WARNINGS]]
     if contents.damaged:
         with contextlib.suppress(OSError):
             journal.quarantine(files.journal, contents.damaged)
@@ -72,7 +75,7 @@ def read(files: AttemptFiles) -> History:
         _decoded(Leftover, last.get("leftovers")),
         next(iter(_decoded(Usage, [last.get("usage")])), None),
         warnings,
-        [record["stream"] for record in told if record["event"] == "log_cut" and isinstance(record.get("stream"), str)],
+        [record["stream"] for record in told["log_cut"] if isinstance(record.get("stream"), str)],
     )
 
 

@@ -111,19 +111,7 @@ class Leases:
         asked_at = time.time() if request.asked_at is None else request.asked_at
         before = self._line.before(asked_at, request.key.job_id)
         if request.simulated_total:
-            taken = {claim.key.job_id: claim.simulated_slots for claim in claims if claim.simulated_slots}
-            free = max(0, request.simulated_total - sum(taken.values()) - _simulated_of(before))
-            if free < request.simulated_slots:
-                wanted = request.simulated_slots
-                refusal = sentences.SIMULATED_WANTED(wanted=wanted, free=free)
-                who = [
-                    sentences.JOB_HAS_SIMULATED_SINCE(job=job, count=count, since=_since(claims, job))
-                    for job, count in sorted(taken.items())
-                ] + _waiting([(waiter, waiter.ticket.simulated) for waiter in before])
-                if who:
-                    refusal = sentences.SIMULATED_HELD(wanted=wanted, free=free, who=who)
-                holders = [claim for claim in claims if claim.simulated_slots]
-                raise RpcError(_refused_by(holders, request.key, before), refusal)
+            _check_simulated(request, claims, before)
         if not request.cuda_slots:
             self._line.leave(request.key.job_id)
             return []
@@ -139,20 +127,24 @@ class Leases:
         self.renew(request.key)
         if len(chosen) < request.cuda_slots:
             self.release(request.key)
-            wanted, free = request.cuda_slots, len(chosen)
-            refusal = sentences.GPUS_WANTED(wanted=wanted, free=free)
-            others = self._shared_gpus.holders([*owners])
-            who = [
-                sentences.JOB_HAS_GPUS_SINCE(job=job, gpus=gpus, since=_since(claims, job))
-                for job, gpus in _gpus_by_job(owners).items()
-            ]
-            who += others_have(others) + _waiting([(waiter, waiter.ticket.gpus) for waiter in before])
-            if who:
-                refusal = sentences.GPUS_HELD(wanted=wanted, free=free, who=who)
-            holders = [claim for claim in claims if claim.gpu_ids] + [_claim(*item) for item in others.items()]
-            raise RpcError(_refused_by(holders, request.key, before), refusal)
+            raise self._too_few(request, len(chosen), claims, before)
         self._line.leave(request.key.job_id)
         return chosen
+
+    def _too_few(self, request: PrepareRequest, free: int, claims: list[Claim], before: Sequence[Waiter]) -> RpcError:
+        """Return the refusal where so many GPUs are free, with who has the others."""
+        owners = {index: claim.key.job_id for claim in claims for index in claim.gpu_ids}
+        others = self._shared_gpus.holders([*owners])
+        who = [
+            sentences.JOB_HAS_GPUS_SINCE(job=job, gpus=gpus, since=_since(claims, job))
+            for job, gpus in _gpus_by_job(owners).items()
+        ]
+        who += others_have(others) + _waiting([(waiter, waiter.ticket.gpus) for waiter in before])
+        refusal = sentences.GPUS_WANTED(wanted=request.cuda_slots, free=free)
+        if who:
+            refusal = sentences.GPUS_HELD(wanted=request.cuda_slots, free=free, who=who)
+        holders = [claim for claim in claims if claim.gpu_ids] + [_claim(*item) for item in others.items()]
+        return RpcError(_refused_by(holders, request.key, before), refusal)
 
     def line_up(self, request: QueueRequest) -> QueueReply:
         """Keep a job's place in the line, or end it; tell how things stand.
@@ -283,6 +275,25 @@ class Leases:
         return time.monotonic() - self._heard.get(key, self._since) < LEASE_S
 
 
+def _check_simulated(request: PrepareRequest, claims: Sequence[Claim], before: Sequence[Waiter]) -> None:
+    """Raise RpcError where there are not enough simulated GPUs, with the jobs that have them."""
+    holders = [claim for claim in claims if claim.simulated_slots]
+    taken = {claim.key.job_id: claim.simulated_slots for claim in holders}
+    free = max(0, request.simulated_total - sum(taken.values()) - _simulated_of(before))
+    wanted = request.simulated_slots
+    if free >= wanted:
+        return
+    who = [
+        sentences.JOB_HAS_SIMULATED_SINCE(job=job, count=count, since=_since(claims, job))
+        for job, count in sorted(taken.items())
+    ]
+    who += _waiting([(waiter, waiter.ticket.simulated) for waiter in before])
+    refusal = sentences.SIMULATED_WANTED(wanted=wanted, free=free)
+    if who:
+        refusal = sentences.SIMULATED_HELD(wanted=wanted, free=free, who=who)
+    raise RpcError(_refused_by(holders, request.key, before), refusal)
+
+
 def _refused_by(holders: list[Claim], asking: AttemptKey, before: Sequence[Waiter]) -> ErrorCode:
     """Of two jobs that are being prepared on the same hosts the one whose id comes first stays, the other gives way."""
     goes_first = (
@@ -338,7 +349,7 @@ def _simulated_of(waiters: Sequence[Waiter]) -> int:
     return sum(waiter.ticket.simulated for waiter in waiters)
 
 
-def _since(claims: list[Claim], job_id: str) -> str:
+def _since(claims: Sequence[Claim], job_id: str) -> str:
     """Return when a job that has claims got the first."""
     return _point(min(claim.since_s for claim in claims if claim.key.job_id == job_id))
 

@@ -30,6 +30,8 @@ MEGATRON_LATEST = "latest_checkpointed_iteration.txt"
 TRAINER_STATE = "trainer_state.json"
 LIGHTNING_META = "meta.pt"
 _NAMES_IT = {"megatron": MEGATRON_LATEST, "deepspeed": DEEPSPEED_LATEST}
+_ITERATION = r"iter_\d{7,}"
+"""Megatron-LM's name for the checkpoint of an iteration."""
 
 STATE_BYTES = 64 * 1024 * 1024
 """Longest `trainer_state.json` that is read."""
@@ -135,7 +137,7 @@ def _found(form: str, entry: Entry) -> Candidate:
 def _of_megatron(folders: Sequence[Entry], tracker: Entry) -> list[Candidate]:
     told = _line(tracker.path)
     name = f"iter_{int(told):07d}" if re.fullmatch(r"\d{1,18}", told) else told
-    ours = [folder for folder in folders if folder.name == name or re.fullmatch(r"iter_\d{7,}", folder.name)]
+    ours = [folder for folder in folders if folder.name == name or re.fullmatch(_ITERATION, folder.name)]
     newest = max((folder.number or 0 for folder in ours), default=0)
     # Half a number is a number, too.
     is_half = told != str(newest) and str(newest).startswith(told)
@@ -166,21 +168,26 @@ def _tracked(form: str, folders: Sequence[Entry], named: str, tracker: Entry) ->
 
 def _by_their_looks(folders: Sequence[Entry], files: Sequence[Entry]) -> list[Candidate]:
     """Return what has a framework's form, where nothing beside it tells whose it is; of several forms, the first."""
-    trainer = [folder for folder in folders if re.fullmatch(r"checkpoint-\d{1,18}", folder.name)]
+    trainer = _named(folders, r"checkpoint-\d{1,18}")
     if trainer:
         return [_found("hugging-face", folder) for folder in trainer]
     lightning = [entry for entry in (*folders, *files) if entry.path.suffix == ".ckpt"]
     if lightning:
         return [_found("lightning", entry) for entry in lightning]
     sharded = [folder for folder in folders if _has_shards(folder.path)]
-    if sharded and not any(re.fullmatch(r"iter_\d{7,}", folder.name) for folder in sharded):
+    if sharded and not _named(sharded, _ITERATION):
         return [_found("torch-dcp", folder) for folder in sharded]
     # The file beside them is written last: without one there has been no complete one.
-    begun = [_found("megatron", folder) for folder in folders if re.fullmatch(r"iter_\d{7,}", folder.name)]
+    begun = [_found("megatron", folder) for folder in _named(folders, _ITERATION)]
     begun += [_found("deepspeed", folder) for folder in folders if _has_model_states(folder.path)]
     if begun:
         return [replace(item, refusal=sentences.MARK_IS_MISSING(file=_NAMES_IT[item.form])) for item in begun]
     return _of_one_file([file for file in files if file.name.endswith(_OF_ONE_FILE)])
+
+
+def _named(entries: Sequence[Entry], pattern: str) -> list[Entry]:
+    """Return those whose whole name is like that."""
+    return [entry for entry in entries if re.fullmatch(pattern, entry.name)]
 
 
 def _of_one_file(files: Sequence[Entry]) -> list[Candidate]:

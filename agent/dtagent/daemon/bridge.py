@@ -107,6 +107,16 @@ def _receive(channel: socket.socket) -> memoryview:
         return memoryview(b"")
 
 
+def _send(channel: socket.socket, data: memoryview) -> tuple[memoryview, bool]:
+    """Send the daemon what it takes; return what is left, and whether it still takes anything."""
+    try:
+        return data[channel.send(data) :], True
+    except BlockingIOError:
+        return data, True
+    except ConnectionError:  # It may have said why before it hung up.
+        return memoryview(b""), False
+
+
 def _carry(channel: socket.socket) -> int:
     """Carry until a side ends. Neither side is read while what it sent before is still to be passed on."""
     to_client = to_daemon = memoryview(b"")
@@ -134,12 +144,7 @@ def _carry(channel: socket.socket) -> int:
                 if len(beginning) < len(REFUSAL):
                     beginning += to_client[: len(REFUSAL)]
         if to_daemon:
-            try:
-                to_daemon = to_daemon[channel.send(to_daemon) :]
-            except BlockingIOError:
-                pass
-            except ConnectionError:  # It may have said why before it hung up.
-                to_daemon, is_heard = memoryview(b""), False
+            to_daemon, is_heard = _send(channel, to_daemon)
         if to_client:
             to_client = to_client[_write(to_client) :]
     sys.stderr.write("dtagent: no word from the client for a minute\n")

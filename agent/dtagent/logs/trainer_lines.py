@@ -263,21 +263,9 @@ def _pairs(text: str) -> dict[str, float]:
             name = "tokens_per_s" if speed[1].lower().startswith("tok") else "samples_per_s"
             found.setdefault(name, number * _FACTORS.get(unit, 1.0))
             continue
-        for place, key in enumerate(_keys(before)):
-            if (key in _STEPS or (key == _WHOLE_STEP and not place)) and math.isfinite(number):
-                found.setdefault("step", int(number))
-            elif key in _LOSSES:
-                estimates.setdefault(key, number)
-            elif _HELD_OUT.fullmatch(key):
-                found.setdefault(key, number)
-            elif key in _NAMES:
-                # nanoGPT has no mfu yet for its first steps, and prints -100%.
-                if key != "mfu" or number >= 0:
-                    found.setdefault(_NAMES[key] + {"%": "_percent", "gib": "_gib"}.get(unit, ""), number)
-            else:
-                continue
-            count += 1
-            break
+        count += any(
+            _take(key, number, unit, found, estimates, is_whole=not place) for place, key in enumerate(_keys(before))
+        )
         if count == MAX_NUMBERS:
             break
     if any(_HELD_OUT.fullmatch(key) for key in found):
@@ -287,6 +275,32 @@ def _pairs(text: str) -> dict[str, float]:
     for name in sorted(estimates, key=lambda name: name != "loss"):
         found.setdefault("loss", estimates[name])
     return found
+
+
+def _take(
+    key: str, number: float, unit: str, found: dict[str, float], estimates: dict[str, float], *, is_whole: bool
+) -> bool:
+    """Take a number, unless there is one of its name already; return whether the name is known.
+
+    Args:
+        key: what it may be called.
+        number: the number.
+        unit: what is written behind it.
+        found: takes it.
+        estimates: takes a loss, of which a line may have several.
+        is_whole: whether the key is all that stands before the number.
+    """
+    if (key in _STEPS or (key == _WHOLE_STEP and is_whole)) and math.isfinite(number):
+        found.setdefault("step", int(number))
+    elif key in _LOSSES:
+        estimates.setdefault(key, number)
+    elif _HELD_OUT.fullmatch(key):
+        found.setdefault(key, number)
+    elif key not in _NAMES:
+        return False
+    elif key != "mfu" or number >= 0:  # nanoGPT has no mfu yet for its first steps, and prints -100%.
+        found.setdefault(_NAMES[key] + {"%": "_percent", "gib": "_gib"}.get(unit, ""), number)
+    return True
 
 
 def _keys(before: str) -> Iterator[str]:

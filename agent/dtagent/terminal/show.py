@@ -38,6 +38,21 @@ def table(rows: Iterable[Row]) -> Iterator[str]:
 
 
 def _rows(found: HostFacts) -> Iterator[Row]:
+    yield from _of_system(found)
+    yield from _of_limits(found)
+    yield "clock", _clock(found)
+    yield from _of_storage_and_network(found)
+    driver = _joined(f"driver {found.driver_version}" if found.driver_version else None, _of_cuda(found.cuda_version))
+    yield "NVIDIA", _joined(driver, found.gpu_note)
+    for directory, version in (found.cuda_toolkits or {}).items():
+        yield f"CUDA {version}", directory
+    for gpu in found.gpus:
+        yield f"GPU {gpu.index}", _gpu(gpu)
+    for python in found.pythons:
+        yield f"Python {python.path}", _python(python)
+
+
+def _of_system(found: HostFacts) -> Iterator[Row]:
     yield "host", f"{found.hostname}, as {found.user}"
     yield (
         "system",
@@ -56,6 +71,9 @@ def _rows(found: HostFacts) -> Iterator[Row]:
         yield f"NUMA node {node.index}", _joined(f"CPUs {node.cpus}", _size(node.memory_total_mib))
     yield "memory", _joined(_size(found.memory_total_mib), _of("swap", found.swap_total_mib))
     yield "/dev/shm", _joined(_size(found.shm_total_mib), _of("free", found.shm_free_mib)) or "none"  # noqa: S108 - its name
+
+
+def _of_limits(found: HostFacts) -> Iterator[Row]:
     if found.container is not None:
         limits = (found.container.cpu_limit, found.container.memory_limit_mib)
         cpus = f"{limits[0]:g} CPUs at most" if limits[0] is not None else None
@@ -71,14 +89,17 @@ def _rows(found: HostFacts) -> Iterator[Row]:
                 f"locked memory {'unlimited' if locked is None else _size(locked // 1024)}",
             ),
         )
-    yield (
-        "clock",
-        _joined(
-            time.strftime("%Y-%m-%d %H:%M:%S %z"),
-            found.time_zone,
-            {True: "synchronized", False: "NOT synchronized", None: None}[found.clock_synchronized],
-        ),
+
+
+def _clock(found: HostFacts) -> str:
+    return _joined(
+        time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        found.time_zone,
+        {True: "synchronized", False: "NOT synchronized", None: None}[found.clock_synchronized],
     )
+
+
+def _of_storage_and_network(found: HostFacts) -> Iterator[Row]:
     for system in found.file_systems or []:
         space = _joined(_size(system.total_mib), _of("free", system.free_mib))
         network = "over the network" if system.is_network else None
@@ -91,14 +112,6 @@ def _rows(found: HostFacts) -> Iterator[Row]:
         rate = f"{port.rate_gbit_s:g} Gbit/s" if port.rate_gbit_s else None
         name = f"RDMA {port.device}/{port.port}"
         yield name, _joined(port.state, port.link_layer, rate, port.interface, _numa(port.numa_node))
-    driver = _joined(f"driver {found.driver_version}" if found.driver_version else None, _of_cuda(found.cuda_version))
-    yield "NVIDIA", _joined(driver, found.gpu_note)
-    for directory, version in (found.cuda_toolkits or {}).items():
-        yield f"CUDA {version}", directory
-    for gpu in found.gpus:
-        yield f"GPU {gpu.index}", _gpu(gpu)
-    for python in found.pythons:
-        yield f"Python {python.path}", _python(python)
 
 
 def _gpu(gpu: GpuFacts) -> str:

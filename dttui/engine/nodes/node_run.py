@@ -285,23 +285,9 @@ class NodeRun:
         ended_at: float | None = None
         while not self.is_lost:
             try:
-                # At the end only the rest of the logs is fetched, and after silence any answer is news.
-                heartbeat_s = self.shared.heartbeat_s
-                usual_s = min(FOLLOW_WAIT_S, heartbeat_s / 3)
-                wait_s = 0.0 if self.is_over or self.silent_since is not None else usual_s
                 client = await self.connect()
-                request = FollowRequest(
-                    self.key,
-                    self.record.logs.offsets,
-                    stamp,
-                    wait_s,
-                    max_bytes=client.flow_control.grant_bytes,
-                    wants_trainer=True,
-                    inodes=self.record.logs.inodes,
-                )
                 asked_at = time.monotonic()
-                patience_s = max(heartbeat_s, LEAST_PATIENCE_S)
-                reply = await client.call("follow", request, FollowReply, patience_s, quiet_s=heartbeat_s)
+                reply = await self._ask_for_news(client, stamp)
                 is_late = ended_at is not None and time.monotonic() - ended_at > HURRIED_DRAIN_S
                 if is_late and (reply.chunks or reply.more):
                     self.record.break_off(reply)
@@ -318,27 +304,48 @@ class NodeRun:
                     return
                 continue
             stamp = reply.stamp
-            self._refusals, self._unknown_since, self.agent_gone = 0, None, None
-            self.heard_at = time.time()
-            self.needs_person = None
-            if self.silent_since is not None:
-                self.silent_since = None
-                self.on_change()
+            self._note_answer()
             self.learn(reply.status)
-            if reply.status.state.is_final and not reply.chunks and not reply.more:
-                self.record.finish()
-                return
-            if reply.status.state.is_final and not is_stored:
-                self.is_cut_short = True
-                return
-            if reply.status.state.is_final and self.hurries:
-                ended_at = ended_at or time.monotonic()
+            if reply.status.state.is_final:
+                if not reply.chunks and not reply.more:
+                    self.record.finish()
+                    return
+                if not is_stored:
+                    self.is_cut_short = True
+                    return
+                if self.hurries:
+                    ended_at = ended_at or time.monotonic()
             if not is_stored:
                 await asyncio.sleep(DISK_RETRY_S)
             elif sum(len(chunk.data) for chunk in reply.chunks) < LITTLE_BYTES:
                 await asyncio.sleep(asked_at + LEAST_FOLLOW_S - time.monotonic())
             else:
                 await asyncio.sleep(LOG_COST * busy_s / self.shared.log_share)
+
+    async def _ask_for_news(self, client: AgentClient, stamp: str) -> FollowReply:
+        """Wait for something new of the node's part; at its end, and after silence, any answer is news."""
+        heartbeat_s = self.shared.heartbeat_s
+        usual_s = min(FOLLOW_WAIT_S, heartbeat_s / 3)
+        request = FollowRequest(
+            self.key,
+            self.record.logs.offsets,
+            stamp,
+            0.0 if self.is_over or self.silent_since is not None else usual_s,
+            max_bytes=client.flow_control.grant_bytes,
+            wants_trainer=True,
+            inodes=self.record.logs.inodes,
+        )
+        patience_s = max(heartbeat_s, LEAST_PATIENCE_S)
+        return await client.call("follow", request, FollowReply, patience_s, quiet_s=heartbeat_s)
+
+    def _note_answer(self) -> None:
+        """Take back what silence, or refusals, had been taken for."""
+        self._refusals, self._unknown_since, self.agent_gone = 0, None, None
+        self.heard_at = time.time()
+        self.needs_person = None
+        if self.silent_since is not None:
+            self.silent_since = None
+            self.on_change()
 
     async def record_samples(self) -> None:
         """Write the host's telemetry to the job's directory until cancelled."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import posixpath
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -74,17 +74,19 @@ async def gather(
         parts = await asyncio.gather(
             *(_parts(node, place.directory, unwanted) for node, place in zip(nodes, where, strict=True))
         )
-        by_step = [
-            [next(part for part in found if part.step == step) for found in parts] for step in whole_steps(parts)
-        ]
-        wanted = [of_step for of_step in by_step if _whole_of(stores[0], of_step[0]) not in unwanted]
+        wanted = [found for found in _by_step(parts) if _whole_of(stores[0], found[0]) not in unwanted]
         for of_step in wanted[:MOST_TRIED]:
             resume = await _together(attempt, nodes, of_step, stores, resumption, log)
             if resume is not None:
                 return resume
             if not resumption.copies:  # Where copies are kept, these lie beside them.
-                await asyncio.gather(*(_drop(node, store) for node, store in zip(nodes, stores, strict=True)))
+                await _drop_all(nodes, stores)
     return None
+
+
+def _by_step(parts: Sequence[Sequence[FoundCheckpoint]]) -> list[list[FoundCheckpoint]]:
+    """Return each host's part of every step of which all have one, the newest step first."""
+    return [[next(part for part in found if part.step == step) for found in parts] for step in whole_steps(parts)]
 
 
 def _whole_of(store: str, part: FoundCheckpoint) -> str:
@@ -92,8 +94,13 @@ def _whole_of(store: str, part: FoundCheckpoint) -> str:
     return posixpath.join(store, JOINED, posixpath.basename(part.path))
 
 
-async def _drop(node: NodeRun, store: str) -> None:
-    await _ask(node, "copies", CopiesRequest([store], drop=True), CopiesReply)
+async def _drop_all(nodes: Sequence[NodeRun], stores: Iterable[str]) -> None:
+    """Let go what is in a store of each node."""
+    asked = (
+        _ask(node, "copies", CopiesRequest([store], drop=True), CopiesReply)
+        for node, store in zip(nodes, stores, strict=True)
+    )
+    await asyncio.gather(*asked)
 
 
 def whole_steps(parts: Sequence[Sequence[FoundCheckpoint]]) -> list[int]:
@@ -111,7 +118,7 @@ async def drop_joined(nodes: Sequence[NodeRun], resume: Resume | None, job_id: s
 
     paths = (resume.elsewhere.get(node.name, resume.checkpoint) for node in nodes)
     stores = (path.partition(mark)[0] + mark.rstrip("/") for path in paths)
-    await asyncio.gather(*(_drop(node, store) for node, store in zip(nodes, stores, strict=True)))
+    await _drop_all(nodes, stores)
 
 
 async def _parts(node: NodeRun, directory: str, unwanted: Collection[str]) -> list[FoundCheckpoint]:

@@ -46,45 +46,60 @@ def contain(process: PlannedProcess, layout: JobLayout, node: NodeLayout, paths:
     container = layout.run.container
     if container is None:
         return process
-    own = {name: value for name, value in process.env.items() if name in _OF_CLIENT}
-    names = [*(name for name in process.env if name not in own), *layout.run.secrets]
     volumes = [_same(str(Hole.DIRECTORY)), *map(_same, _mounted(layout.job, container, paths)), *container.mounts]
+    removal: tuple[str, ...] = ()
     if container.engine == "apptainer":
-        gpus = ["--nv"] if _sees_gpus(process, container, node) else ["--no-nv"] if container.gpus == "none" else []
-        binds = [f"--bind={item}" for item in volumes]
-        words = ["apptainer", "exec", *gpus, f"--pwd={process.cwd}", *binds]
-        words += [f"--env={_field(f'{name}={value}')}" for name, value in own.items() if name != "HOME"]
-        # It refuses HOME there, and --home would also mount a directory, which has to be there on the host.
-        inside = ["env", f"HOME={own['HOME']}"] if "HOME" in own else []
-        name = None
+        words = _apptainer(process, container, node, volumes)
     else:
-        name = _name(process, node)
-        words = [container.engine, "run", "--rm", "--pull=never", f"--name={name}", *_labels(node)]
-        # The process numbers of the host: telemetry tells by them what each rank uses, and a stop whom to end. Its init
-        # takes what is orphaned inside, too, so there is no --init.
-        words += ["--network=host", "--ipc=host", "--pid=host", *_user(container)]
-        words += [*(_gpus(container, node) if _sees_gpus(process, container, node) else ()), *_rdma(process)]
-        words += [f"--workdir={process.cwd}", *(f"--volume={item}" for item in volumes)]
-        # The image may know no user of that number, and so neither a home nor a name.
-        own = {"HOME": str(Hole.DIRECTORY), "LOGNAME": "dttui", **own}
-        if container.gpus == "none":
-            # Else what is a default runtime of the host, and goes by what many images say of themselves, gives all.
-            own = {"NVIDIA_VISIBLE_DEVICES": "void", **own}
-        elif container.gpus == "node" and process.env.get("CUDA_VISIBLE_DEVICES") == str(Hole.GPU_IDS):
-            # Inside there are only those, counted from 0.
-            own["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(node.cuda_slots)))
-        words += [f"--env={item}" for item in names if item not in own]
-        words += [f"--env={item}={value}" for item, value in own.items()]
-        inside = []
-    words += [*container.options, container.image, *inside]
+        words = _docker(process, container, node, volumes, layout.run.secrets)
+        removal = _removal(container.engine, _name(process, node))
     return process.model_copy(
         update={
             "argv": (*words, *process.argv),
             "env": {name: value for name, value in process.env.items() if name not in _OF_CLIENT},
             "engine_words": len(words),
-            "removal": _removal(container.engine, name) if name is not None else (),
+            "removal": removal,
         }
     )
+
+
+def _of_client(process: PlannedProcess) -> dict[str, str]:
+    """Return what a process has of the variables that would be the engine's, and that stand in the command."""
+    return {name: value for name, value in process.env.items() if name in _OF_CLIENT}
+
+
+def _apptainer(process: PlannedProcess, container: Container, node: NodeLayout, volumes: Sequence[str]) -> list[str]:
+    """Return the words before those of a process by which apptainer starts it."""
+    own = _of_client(process)
+    gpus = ["--nv"] if _sees_gpus(process, container, node) else ["--no-nv"] if container.gpus == "none" else []
+    words = ["apptainer", "exec", *gpus, f"--pwd={process.cwd}", *(f"--bind={item}" for item in volumes)]
+    words += [f"--env={_field(f'{name}={value}')}" for name, value in own.items() if name != "HOME"]
+    # It refuses HOME there, and --home would also mount a directory, which has to be there on the host.
+    inside = ["env", f"HOME={own['HOME']}"] if "HOME" in own else []
+    return [*words, *container.options, container.image, *inside]
+
+
+def _docker(
+    process: PlannedProcess, container: Container, node: NodeLayout, volumes: Sequence[str], secrets: Sequence[str]
+) -> list[str]:
+    """Return the words before those of a process by which docker, or podman, starts it."""
+    words = [container.engine, "run", "--rm", "--pull=never", f"--name={_name(process, node)}", *_labels(node)]
+    # The process numbers of the host: telemetry tells by them what each rank uses, and a stop whom to end. Its init
+    # takes what is orphaned inside, too, so there is no --init.
+    words += ["--network=host", "--ipc=host", "--pid=host", *_user(container)]
+    words += [*(_gpus(container, node) if _sees_gpus(process, container, node) else ()), *_rdma(process)]
+    words += [f"--workdir={process.cwd}", *(f"--volume={item}" for item in volumes)]
+    # The image may know no user of that number, and so neither a home nor a name.
+    own = {"HOME": str(Hole.DIRECTORY), "LOGNAME": "dttui", **_of_client(process)}
+    if container.gpus == "none":
+        # Else what is a default runtime of the host, and goes by what many images say of themselves, gives all.
+        own = {"NVIDIA_VISIBLE_DEVICES": "void", **own}
+    elif container.gpus == "node" and process.env.get("CUDA_VISIBLE_DEVICES") == str(Hole.GPU_IDS):
+        # Inside there are only those, counted from 0.
+        own["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(node.cuda_slots)))
+    words += [f"--env={name}" for name in (*process.env, *secrets) if name not in own]
+    words += [f"--env={name}={value}" for name, value in own.items()]
+    return [*words, *container.options, container.image]
 
 
 def beside(process: PlannedProcess, command: Sequence[str], layout: JobLayout, node: NodeLayout) -> tuple[str, ...]:

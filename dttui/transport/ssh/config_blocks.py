@@ -98,9 +98,13 @@ def _blocks(path: Path, base: Path, depth: int) -> Iterator[tuple[str, ...]]:
         if keyword == "host":
             yield tuple(words)
             continue
-        for word in words:
-            if word.startswith("~") and not word.startswith("~/"):
-                raise _CannotTellError
-            wanted = base / (str(base.parent / word[2:]) if word.startswith("~/") else word)
-            for included in sorted(glob.glob(str(wanted))):
-                yield from _blocks(Path(included), base, depth - 1)
+        for included in (path for word in words for path in _included(word, base)):
+            yield from _blocks(included, base, depth - 1)
+
+
+def _included(word: str, base: Path) -> list[Path]:
+    """Return the files that a word behind Include stands for."""
+    if word.startswith("~") and not word.startswith("~/"):
+        raise _CannotTellError
+    wanted = base / (str(base.parent / word[2:]) if word.startswith("~/") else word)
+    return [Path(file) for file in sorted(glob.glob(str(wanted)))]

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -37,6 +37,13 @@ _LENIENT = {
     "verifyhostkeydns": ("VerifyHostKeyDNS", {"no", "false", "ask"}),
 }
 """Options by which ssh takes keys that nobody vouches for, and their values by which it does not."""
+_ON = {"yes", "true"}
+_SWITCHES = {
+    "publickey": "pubkeyauthentication",
+    "keyboard-interactive": "kbdinteractiveauthentication",
+    "password": "passwordauthentication",
+}
+"""Ways to log in, and the options that switch them off."""
 _AS_WRITTEN = {"true": "yes", "false": "no"}
 _FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
 
@@ -276,11 +283,17 @@ def _target(query: HostQuery, options: Mapping[str, list[str]], defaults: Mappin
         values = options.get(keyword)
         return values[0] if values else default
 
-    def enabled(keyword: str) -> bool:
-        return first(keyword, "yes") in {"yes", "true"}
+    def word(keyword: str) -> str | None:
+        """What a keyword says, where `none` says nothing."""
+        value = first(keyword, "none")
+        return None if value.lower() == "none" else value
+
+    def number(keyword: str, default: int) -> int:
+        value = first(keyword)
+        return int(value) if value.isdigit() else default
 
     hostname = first("hostname", query.host).strip("[]")
-    port = int(first("port", "22")) if first("port", "22").isdigit() else DEFAULT_PORT
+    port = number("port", DEFAULT_PORT)
     user = query.user or first("user") or local_user()
     alias = first("hostkeyalias") or None
     tokens = _tokens(query.host, hostname, port, user, alias)
@@ -292,27 +305,13 @@ def _target(query: HostQuery, options: Mapping[str, list[str]], defaults: Mappin
     def listed_paths(keyword: str) -> tuple[Path, ...]:
         return tuple(Path(_expand(value, tokens)) for value in _split_paths(first(keyword)) if value != "none")
 
-    switches = {
-        "publickey": "pubkeyauthentication",
-        "keyboard-interactive": "kbdinteractiveauthentication",
-        "password": "passwordauthentication",
-    }
-    jump = first("proxyjump", "none")
-    command = first("proxycommand", "none")
-    batch = first("batchmode") in {"yes", "true"}
-    prompts = first("numberofpasswordprompts", "3")
+    batch = first("batchmode") in _ON
     policy = _unknown_key_policy(first("stricthostkeychecking", "ask"))
     if first("userknownhostsfile") == "none" or (batch and policy is UnknownKeyPolicy.ASK):
         # As ssh, which takes no key that it cannot keep; and where nobody is to be asked, nobody says yes.
         policy = UnknownKeyPolicy.REFUSE
-    preferred = first("preferredauthentications")
-    methods = {method for method, keyword in switches.items() if enabled(keyword)}
-    if preferred:
-        methods &= set(preferred.split(","))
     algorithms = Algorithms.read(options, defaults)
-    revoked = first("revokedhostkeys", "none")
-    rsa_bits = first("requiredrsasize", "0")
-    command_of_keys = first("knownhostscommand", "none")
+    revoked, command = word("revokedhostkeys"), word("proxycommand")
     return SshTarget(
         name=query.host,
         hostname=hostname,
@@ -322,32 +321,43 @@ def _target(query: HostQuery, options: Mapping[str, list[str]], defaults: Mappin
         identity_file=Path(query.identity_file).expanduser() if query.identity_file else None,
         identity_files=paths("identityfile"),
         certificate_files=paths("certificatefile"),
-        identities_only=first("identitiesonly") in {"yes", "true"},
+        identities_only=first("identitiesonly") in _ON,
         agent_socket=_agent_socket(first("identityagent"), tokens),
         known_hosts_files=listed_paths("userknownhostsfile") + listed_paths("globalknownhostsfile"),
         host_key_alias=alias,
         unknown_key_policy=policy,
         algorithms=algorithms,
-        required_rsa_bits=int(rsa_bits) if rsa_bits.isdigit() else 0,
-        revoked_host_keys=None if revoked.lower() == "none" else Path(_expand(revoked, tokens)),
-        checks_address=first("checkhostip", "no") in {"yes", "true"},
+        required_rsa_bits=number("requiredrsasize", 0),
+        revoked_host_keys=None if revoked is None else Path(_expand(revoked, tokens)),
+        checks_address=first("checkhostip", "no") in _ON,
         not_followed=tuple(
             f"{option} {_AS_WRITTEN.get(first(keyword), first(keyword))}"
             for keyword, (option, harmless) in _LENIENT.items()
             if keyword in options and first(keyword) not in harmless
         ),
-        obstacle="KnownHostsCommand" if command_of_keys.lower() != "none" else algorithms.missing(),
-        proxy_jump=() if jump.lower() == "none" else tuple(hop for hop in jump.split(",") if hop.strip()),
-        proxy_command=None if command.lower() == "none" else _substitute(command, tokens),
-        methods=frozenset(methods),
-        prompts=0 if batch else int(prompts) if prompts.isdigit() else 3,
+        obstacle="KnownHostsCommand" if word("knownhostscommand") is not None else algorithms.missing(),
+        proxy_jump=tuple(hop for hop in (word("proxyjump") or "").split(",") if hop.strip()),
+        proxy_command=None if command is None else _substitute(command, tokens),
+        methods=_methods(first),
+        prompts=0 if batch else number("numberofpasswordprompts", 3),
     )
+
+
+def _methods(first: Callable[[str, str], str]) -> frozenset[str]:
+    """Return the ways to log in that are neither switched off nor left out.
+
+    Args:
+        first: gives the value of a keyword, or of one that is not there what it is then.
+    """
+    methods = {method for method, keyword in _SWITCHES.items() if first(keyword, "yes") in _ON}
+    preferred = first("preferredauthentications", "")
+    return frozenset(methods & set(preferred.split(",")) if preferred else methods)
 
 
 def _unknown_key_policy(value: str) -> UnknownKeyPolicy:
     if value in {"no", "off", "false", "accept-new"}:
         return UnknownKeyPolicy.ACCEPT
-    return UnknownKeyPolicy.REFUSE if value in {"yes", "true"} else UnknownKeyPolicy.ASK
+    return UnknownKeyPolicy.REFUSE if value in _ON else UnknownKeyPolicy.ASK
 
 
 def _agent_socket(value: str, tokens: Mapping[str, str]) -> Path | None:

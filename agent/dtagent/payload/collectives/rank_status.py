@@ -292,14 +292,10 @@ def judge(standing: RankStanding, suspects: Iterable[int], *, is_late: bool) -> 
     if first:
         all_gone = all(told[rank] is RankAbsence.GONE for rank in first)
         loss = RankLoss(sorted(first | behind), "ended" if all_gone and not behind else "did not answer")
-    elif behind:
-        loss = RankLoss(sorted(behind), "did not call")
-    elif others:
-        loss = RankLoss(sorted(others), "did not answer")
-    elif heard:
-        loss = RankLoss(sorted(heard), "gave this rank up")
     else:
-        loss = RankLoss(sorted(set(suspects)), "did not answer")
+        ways = ((behind, "did not call"), (others, "did not answer"), (heard, "gave this rank up"))
+        who, reason = next((way for way in ways if way[0]), (suspects, "did not answer"))
+        loss = RankLoss(sorted(set(who)), reason)
     standing.missing = list(loss.missing)
     ask({rank: standing.doors[rank] for rank in answers}, _NEWS_S, [standing.rank, standing.missing])
     return loss

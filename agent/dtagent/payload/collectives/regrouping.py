@@ -72,20 +72,16 @@ class Regrouping:
         while True:
             told = ask(self._standing.doors, _ANSWER_S)
             answers = {rank: answer for rank, answer in told.items() if not isinstance(answer, RankAbsence)}
-            for answer in answers.values():
-                decision = answer["decision"]
-                if decision and decision["id"] not in self._tried:
-                    return _own_part(decision, own)
-            ready = {own} | {rank for rank, answer in answers.items() if answer["wants"]}
-            others = [rank for rank in ready if rank != own and answers[rank]["wants"] != wants]
-            if others:
-                raise CollectiveError(f"this rank wants to {wants} the group, and {named(others)} not")
+            made = self._made_elsewhere(answers)
+            if made is not None:
+                return _own_part(made, own)
+            ready = self._ready(answers)
             gone = {rank for rank, answer in told.items() if answer is RankAbsence.GONE}
-            awaited = self._awaited(set(self._everyone) - ready - gone, answers)
-            if wants == "rebuild":
-                awaited = set(self._everyone) - ready
-                if gone:
-                    raise CollectiveTimeoutError(f"{named(gone)} ended: `shrink` goes on without", gone)
+            awaited = set(self._everyone) - ready
+            if wants != "rebuild":
+                awaited = self._awaited(awaited - gone, answers)
+            elif gone:
+                raise CollectiveTimeoutError(f"{named(gone)} ended: `shrink` goes on without", gone)
             is_over = time.monotonic() > deadline
             if is_over and (wants == "rebuild" or min(ready) != own):
                 missing = sorted(awaited) or [min(ready)]
@@ -93,6 +89,20 @@ class Regrouping:
             if min(ready) == own and (is_over or not awaited):
                 return self._decided(ready, gone, deadline)
             time.sleep(_POLL_S)
+
+    def _made_elsewhere(self, answers: Mapping[int, Any]) -> dict[str, Any] | None:
+        """Return the decision that another rank has made and this one has not tried; `None` where there is none."""
+        made = [answer["decision"] for answer in answers.values() if answer["decision"]]
+        return next((decision for decision in made if decision["id"] not in self._tried), None)
+
+    def _ready(self, answers: Mapping[int, Any]) -> set[int]:
+        """Return the ranks that have come for a new group. Raises CollectiveError where they want different things."""
+        own, wants = self._standing.rank, self._standing.wants
+        ready = {rank for rank, answer in answers.items() if answer["wants"]}
+        others = [rank for rank in ready if rank != own and answers[rank]["wants"] != wants]
+        if others:
+            raise CollectiveError(f"this rank wants to {wants} the group, and {named(others)} not")
+        return {own} | ready
 
     def _awaited(self, absent: set[int], answers: Mapping[int, object]) -> set[int]:
         """Return who may still come: those that answer, and those that have not been silent for long."""
