@@ -60,9 +60,14 @@ def quoted(text: str, columns: int, most_lines: int = MOST_QUOTED_LINES) -> list
     return lines
 
 
+def clean_line(text: str) -> str:
+    """Return a stranger's words as one clean line, with one space between them."""
+    return " ".join(clean(text).split())
+
+
 def shortened(text: str, most_chars: int) -> str:
     """Return a stranger's words as one clean line that is no longer."""
-    line = " ".join(clean(text[: most_chars * 8]).split())
+    line = clean_line(text[: most_chars * 8])
     return line if len(line) <= most_chars else line[: most_chars - 1] + "…"
 
 

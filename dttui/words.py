@@ -89,6 +89,12 @@ def size_text(size_bytes: int) -> str:
     return f"{size_bytes / 1000:.0f} kB" if size_bytes >= 1000 else f"{size_bytes} B"
 
 
+def gigabytes(size_bytes: int) -> str:
+    """Return a size in GB (10⁹), the one unit of all memory that is shown: an A100 80GB, which is a name, has 86."""
+    value = size_bytes / 1e9
+    return f"{value:.0f} GB" if value >= 10 or value == int(value) else f"{value:.1f} GB"
+
+
 def rank_names(ranks: Sequence[tuple[int | None, str]], most: int) -> str:
     """Return ranks, each with its node, in a row."""
     return listed([_("rank {rank} on {host}").format(rank=rank, host=node) for rank, node in ranks], most)

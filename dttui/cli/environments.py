@@ -16,6 +16,7 @@ from dttui.cli.printing import Printer, one_line, print_document, print_hints, p
 from dttui.cli.sources import choose, inventory_path, read_inventory
 from dttui.errors import ExitCode, HostError, UsageError
 from dttui.i18n import _, ngettext
+from dttui.planning import Choice, gpu_text
 from dttui.sanitize import clean
 from dttui.timestamps import elapsed_s
 
@@ -144,11 +145,7 @@ def _print_added(added: Sequence[str], path: Path, *, dry_run: bool) -> None:
 
 def _row(status: EnvironmentStatus) -> str:
     environment, facts, sample = status.environment, status.facts, status.sample
-    gpu = environment.resources.gpu
-    if facts is not None and facts.gpus:
-        gpus = f"{len(facts.gpus)}×{facts.gpus[0].name}"
-    else:
-        gpus = f"{gpu.count}×{gpu.type or 'GPU'}" + (_(" simulated") if gpu.simulated else "") if gpu else "–"
+    gpus = gpu_text(Choice(environment, facts)) + (_(" simulated") if environment.simulated else "")
     uptime = _("up {hours:.0f} h").format(hours=elapsed_s(facts.booted_at) / 3600) if facts else ""
     use = f"CPU {sample.cpu_percent:.0f}%" if sample and sample.cpu_percent is not None else ""
     mark = "●" if status.is_usable else "○" if status.state is not EnvironmentState.UNHEALTHY else "✗"

@@ -13,7 +13,7 @@ from dttui.cli.prompting import TerminalPrompter, replacing
 from dttui.cli.sources import choose, read_inventory
 from dttui.errors import CancelledError, ExitCode, UsageError
 from dttui.i18n import _, language, ngettext
-from dttui.sanitize import clean
+from dttui.sanitize import clean, clean_line
 from dttui.words import listed
 
 MAX_NAMES = 5
@@ -50,7 +50,7 @@ async def init(options: Namespace) -> int:
 def _name_of(target: Path) -> str:
     """Return what to call a job that is written into a directory."""
     name = target.resolve().name.encode(errors="replace").decode()  # A file's name may be no text.
-    return " ".join(clean(name).split())[:MAX_NAME_CHARS] or "job"
+    return clean_line(name)[:MAX_NAME_CHARS] or "job"
 
 
 def _list(templates: list[Template], options: Namespace) -> int:

@@ -6,6 +6,7 @@ from dttui.lazy import first_use
 
 if TYPE_CHECKING:
     from dttui.planning.aggregate import Choice as Choice
+    from dttui.planning.aggregate import gpu_text as gpu_text
     from dttui.planning.compose_state import ComposeState as ComposeState
     from dttui.planning.compose_state import ProgramKind as ProgramKind
     from dttui.planning.cost.assumptions import HardwareClaim as HardwareClaim

@@ -1,12 +1,16 @@
-"""What a job uses of the chosen environments, added up: GPUs by type, CPUs, memory, zones."""
+"""What a job uses of the chosen environments, in words and added up: GPUs by type, CPUs, memory, zones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from dttui.i18n import _, ngettext
 from dttui.planning.gpu_names import gpu_type
+from dttui.sanitize import clean_line
+from dttui.words import gigabytes
 
 if TYPE_CHECKING:
     from dtagent.protocol.facts import HostFacts
@@ -15,6 +19,8 @@ if TYPE_CHECKING:
     from dttui.planning.models import Aggregate
 
 _MIB = 1024**2
+_ROUNDED = 0.1
+"""Share by which the memory in a GPU's name, in GB or GiB, may differ from what a driver tells."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,47 @@ class Choice:
             return self.facts.memory_total_mib * _MIB
         declared = self.environment.resources.cpu
         return declared.memory if declared is not None else None
+
+
+def _gpus(count: int) -> str:
+    return ngettext("{count} GPU", "{count} GPUs", count).format(count=count)
+
+
+def gpu_text(choice: Choice, *, memory: bool = True) -> str:
+    """Return GPUs by type and count: `2×A100-80GB`, `1×V100 1×T4`, `no GPU`, `GPUs ?`; `1 of 2×A100-80GB` are used.
+
+    With `memory`, a known type has the name that tells how much each has, whether it was declared or measured, and
+    another its size: `2×Voodoo2 12 GB`.
+    """
+    if choice.gpu_count is None:
+        return _("GPUs ?") if choice.gpus_used is None else _gpus(choice.gpus_used)
+    if choice.gpus_used != choice.gpu_count:
+        there = gpu_text(replace(choice, gpus_asked=None), memory=memory)
+        if len(set(choice.gpu_types)) > 1:
+            there = _gpus(choice.gpu_count)
+        return _("{used} of {gpus}").format(used=choice.gpus_used, gpus=there)
+    if choice.gpu_count == 0:
+        return _("no GPU")
+    types: dict[str, int] = {}
+    for name in map(clean_line, choice.gpu_types):
+        types[name] = types.get(name, 0) + 1
+    if not types:
+        return _gpus(choice.gpu_count)
+    text = " ".join(f"{count}×{name}" for name, count in types.items())
+    size = choice.gpu_memory_bytes
+    if not memory or not size or len(types) > 1:
+        return text
+    called = _name_with_memory(choice.gpu_names[0], size)
+    return f"{choice.gpu_count}×{called}" if called is not None else f"{text} {gigabytes(size)}"
+
+
+@lru_cache(maxsize=256)
+def _name_with_memory(name: str, size_bytes: int) -> str | None:
+    """Return what the estimate calls a GPU; `None` where it knows none of that name with about so much memory."""
+    from dttui.planning.cost.hardware import gpu_table  # Hosts of which nothing is known yet have no GPU to name.
+
+    known = gpu_table().find(name, size_bytes)
+    return known.name if known is not None and abs(size_bytes / known.memory_bytes - 1) < _ROUNDED else None
 
 
 def aggregate(choices: Iterable[Choice]) -> Aggregate:

@@ -30,9 +30,10 @@ from dttui.planning.cost_text import scaling as scaling_table
 from dttui.sanitize import clean
 from dttui.spec import Severity
 from dttui.tui.cost_words import fit_word, memory_bar
-from dttui.tui.symbols import gigabytes, hint
+from dttui.tui.symbols import hint
 from dttui.tui.widgets.cells import bar, fit, labelled
 from dttui.tui.widgets.finding_list import AXIOM
+from dttui.words import gigabytes
 
 _BAR_CELLS = 10
 _LINE_BAR_CELLS = 20

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dtagent.protocol.events import NodeStanding
@@ -13,9 +12,9 @@ from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample
 
 from dttui.agent_words import agent_text
 from dttui.app import EnvironmentState, environment_state_name, occupant_text
-from dttui.i18n import N_, _, ngettext
-from dttui.planning import Choice, without_node
-from dttui.sanitize import clean
+from dttui.i18n import N_, _
+from dttui.planning import Choice, gpu_text, without_node
+from dttui.sanitize import clean_line
 from dttui.timestamps import elapsed_s
 from dttui.tui import symbols
 from dttui.tui.symbols import StateWord
@@ -39,13 +38,11 @@ _ARRIVED = {
     False: N_("has not joined"),
     None: N_("does not say whether it has joined"),
 }
-_ROUNDED = 0.1
-"""Share by which the memory in a GPU's name, in GB or GiB, may differ from what a driver tells."""
 
 
 def line(text: str | None) -> str:
     """Return text from anywhere as one clean line."""
-    return " ".join(clean(text or "").split())
+    return clean_line(text or "")
 
 
 def environment_state(state: EnvironmentState) -> StateWord:
@@ -131,47 +128,6 @@ def stranger_row(key: str) -> EnvironmentRow:
         shows_age=False,
         search=line(key).casefold(),
     )
-
-
-def _gpus(count: int) -> str:
-    return ngettext("{count} GPU", "{count} GPUs", count).format(count=count)
-
-
-def gpu_text(choice: Choice, *, memory: bool = True) -> str:
-    """Return GPUs by type and count: `2×A100-80GB`, `1×V100 1×T4`, `no GPU`, `GPUs ?`; `1 of 2×A100-80GB` are used.
-
-    With `memory`, a known type has the name that tells how much each has, whether it was declared or measured, and
-    another its size: `2×Voodoo2 12 GB`.
-    """
-    if choice.gpu_count is None:
-        return _("GPUs ?") if choice.gpus_used is None else _gpus(choice.gpus_used)
-    if choice.gpus_used != choice.gpu_count:
-        there = gpu_text(replace(choice, gpus_asked=None), memory=memory)
-        if len(set(choice.gpu_types)) > 1:
-            there = _gpus(choice.gpu_count)
-        return _("{used} of {gpus}").format(used=choice.gpus_used, gpus=there)
-    if choice.gpu_count == 0:
-        return _("no GPU")
-    types: dict[str, int] = {}
-    for name in choice.gpu_types:
-        types[line(name)] = types.get(line(name), 0) + 1
-    if not types:
-        return _gpus(choice.gpu_count)
-    text = " ".join(f"{count}×{name}" for name, count in types.items())
-    size = choice.gpu_memory_bytes
-    if not memory or not size or len(types) > 1:
-        return text
-    called = _name_with_memory(choice.gpu_names[0], size)
-    return f"{choice.gpu_count}×{called}" if called is not None else f"{text} {symbols.gigabytes(size)}"
-
-
-@lru_cache(maxsize=256)
-def _name_with_memory(name: str, size_bytes: int) -> str | None:
-    """Return what the estimate calls a GPU; `None` where it knows none of that name with about so much memory."""
-    from dttui.planning import gpu_table  # Hosts of which nothing is known yet have no GPU to name.
-
-    known = gpu_table().find(name, size_bytes)
-    return known.name if known is not None and abs(size_bytes / known.memory_bytes - 1) < _ROUNDED else None
 
 
 _FREE_FIRST: dict[str, int] = {symbol: rank for rank, symbol in enumerate("●◐◌▲◇⊘○")}

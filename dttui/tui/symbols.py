@@ -101,12 +101,6 @@ def date_and_time(unix_time: float) -> str:
     return time.strftime("%m-%d %H:%M", time.localtime(unix_time))
 
 
-def gigabytes(size_bytes: int) -> str:
-    """Return a size in GB (10⁹), the one unit of all memory that is shown: an A100 80GB, which is a name, has 86."""
-    value = size_bytes / 1e9
-    return f"{value:.0f} GB" if value >= 10 or value == int(value) else f"{value:.1f} GB"
-
-
 def mebibytes(size_mib: int) -> str:
     """Return MiB in a few cells, as GB or MB like all other memory: `71G`, `1.4G`, `812M`."""
     value = size_mib * 2**20 / 1e9

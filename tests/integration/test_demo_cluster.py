@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from dttui.inventory.demo import demo_inventory
+from dttui.planning.aggregate import Choice, gpu_text
 from dttui.words import moment
 from tests.agent.conversation import processes_with
 from tests.files import contents_below
@@ -273,7 +275,7 @@ def test_a_secret_reaches_the_rank_and_no_file(tmp_path: Path, monkeypatch: pyte
     assert [path for path, content in files.items() if b"sesame-opens!" in content] == []
 
 
-def test_environments_are_listed_with_their_state() -> None:
+def test_environments_are_listed_with_their_state(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = []
 
     def are_idle() -> bool:
@@ -289,6 +291,10 @@ def test_environments_are_listed_with_their_state() -> None:
         (THREE, "shenzhen-c"),
     ]
     assert all(row["facts"]["memory_total_mib"] > 0 for row in rows)
+    # The screen's words for the same GPUs.
+    environments = demo_inventory(tmp_path, tmp_path, sys.executable).environments
+    told = zip(dttui_here("--demo", "envs").stdout.splitlines(), environments, strict=True)
+    assert [item.name for row, item in told if f" {gpu_text(Choice(item))} simulated " not in row] == []
 
 
 def test_a_job_that_dies_in_preparation_is_rolled_back_everywhere(tmp_path: Path) -> None:

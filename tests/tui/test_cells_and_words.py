@@ -13,6 +13,7 @@ from dttui.tui import symbols
 from dttui.tui.rows import environment_state
 from dttui.tui.theme import Variables, load_themes
 from dttui.tui.widgets.cells import bar, fit
+from dttui.words import gigabytes
 
 
 @pytest.mark.parametrize("text", ["", "gpu1", "北京可用区A", "a\nb\tc", "e\u0301\u0301", "🚀🚀🚀", "x" * 300])
@@ -62,9 +63,9 @@ def test_spans_are_said_in_two_units(seconds: float, text: str) -> None:
 
 
 def test_sizes_and_rates_are_short() -> None:
-    assert symbols.gigabytes(80 * 10**9) == "80 GB"
-    assert symbols.gigabytes(81_920 * 2**20) == "86 GB"
-    assert symbols.gigabytes(1_500_000_000) == "1.5 GB"
+    assert gigabytes(80 * 10**9) == "80 GB"
+    assert gigabytes(81_920 * 2**20) == "86 GB"
+    assert gigabytes(1_500_000_000) == "1.5 GB"
     assert symbols.mebibytes(812) == "851M"
     assert symbols.mebibytes(5_000) == "5.2G"
     assert symbols.mebibytes(71_000) == "74G"

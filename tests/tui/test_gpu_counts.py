@@ -11,11 +11,10 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from dttui.inventory.models import GpuResources, Inventory, Resources
-from dttui.planning.aggregate import Choice
+from dttui.planning.aggregate import Choice, gpu_text
 from dttui.spec import load_job
 from dttui.spec.models import Cluster, GpuRequest, Job, Node, NodeResources
 from dttui.tui.app import DttuiApp
-from dttui.tui.rows import gpu_text
 from dttui.tui.screens.compose import ComposeScreen
 from tests.tui.composing import SIZE, FakeLauncher, lines_of, tick
 from tests.tui.fake_fleet import GB, environment, job, make_app, make_inventory, set_states

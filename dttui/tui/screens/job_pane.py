@@ -12,10 +12,10 @@ from dttui.app import Drafts
 from dttui.compose import DraftCost, model_of
 from dttui.i18n import _
 from dttui.inventory import Dataset
-from dttui.planning import Aggregate, Choice, ComposeState, estimate_text
+from dttui.planning import Aggregate, Choice, ComposeState, estimate_text, gpu_text
 from dttui.tui.cost_words import absence_text, cost_figures, model_text
 from dttui.tui.messages import FrameworkChosen, FrameworksWanted
-from dttui.tui.rows import gpu_text, line
+from dttui.tui.rows import line
 from dttui.tui.screens.frameworks import FrameworkDialog
 from dttui.tui.widgets.distributed_panel import DistributedPanel
 from dttui.tui.widgets.job_form import FormValues, JobForm

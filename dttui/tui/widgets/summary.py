@@ -11,9 +11,9 @@ from textual.content import Content
 from dttui.i18n import _, in_a_row, ngettext
 from dttui.planning import Aggregate
 from dttui.sanitize import clean
-from dttui.tui.symbols import gigabytes
 from dttui.tui.widgets.cells import fit, labelled
 from dttui.tui.widgets.prose import Prose
+from dttui.words import gigabytes
 
 MOST_NAMES = 12
 """Names listed; of the rest only the number is."""
