@@ -9,6 +9,9 @@ from pathlib import Path
 
 from platformdirs import user_cache_path, user_config_path, user_state_path
 
+from dttui.errors import UsageError
+from dttui.i18n import _
+
 SLURM = "slurm:"
 """What `--inventory` says for the allocation that dttui runs in."""
 
@@ -87,6 +90,14 @@ def shipped(name: str) -> Path:
     """A directory that ships with dttui, `themes` or `examples`: in the installed package, else in the checkout."""
     packaged = Path(__file__).with_name(name)
     return packaged if packaged.is_dir() else Path(__file__).parent.parent / name
+
+
+def unwritable(path: Path, fault: OSError) -> UsageError:
+    """Return what is said where nothing can be written below the directory for what dttui keeps of jobs and hosts."""
+    return UsageError(
+        _("cannot write to {path}: {reason}").format(path=path, reason=fault.strerror),
+        _("Free some room, or set XDG_STATE_HOME to a directory you may write to."),
+    )
 
 
 def local_user() -> str:

@@ -6,6 +6,7 @@ import fnmatch
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from dttui import jobs
@@ -19,15 +20,9 @@ from dttui.words import clock, state_name
 def ps(options: Namespace) -> int:
     """List jobs."""
     found = [job for job in jobs.list_jobs() if options.all or not job.state.is_final]
-    if options.output != "human":
-        print_rows([{**asdict(job), "state": job.state.value} for job in found], options.output)
-        return ExitCode.OK
-    if not found:
-        sys.stderr.write(_("no jobs are running; `dttui ps --all` shows the finished ones\n"))
-    if found:
-        header = (_("JOB"), _("STATE"), _("STARTED"), _("TOOK"), _("NODES"), _("RANKS"), _("REASON"))
-        print_table(header, [_cells(job) for job in found])
-    return ExitCode.OK
+    header = (_("JOB"), _("STATE"), _("STARTED"), _("TOOK"), _("NODES"), _("RANKS"), _("REASON"))
+    none = _("no jobs are running; `dttui ps --all` shows the finished ones\n")
+    return _show(found, options.output, header, _cells, none)
 
 
 def history(options: Namespace) -> int:
@@ -42,14 +37,25 @@ def history(options: Namespace) -> int:
         and (options.name is None or fnmatch.fnmatchcase(job.name, options.name))
         and options.cause in (None, job.cause)
     ]
-    if options.output != "human":
-        print_rows([{**asdict(job), "state": job.state.value} for job in found], options.output)
-        return ExitCode.OK
-    if not found:
-        sys.stderr.write(_("no such jobs; `dttui history` without options lists all that are over\n"))
-    if found:
-        header = (_("JOB"), _("STATE"), _("CAUSE"), _("STARTED"), _("TOOK"), _("ATTEMPTS"), _("NODES"), _("RANKS"))
-        print_table((*header, _("REASON")), [_history_cells(job) for job in found])
+    header = (_("JOB"), _("STATE"), _("CAUSE"), _("STARTED"), _("TOOK"), _("ATTEMPTS"), _("NODES"), _("RANKS"))
+    none = _("no such jobs; `dttui history` without options lists all that are over\n")
+    return _show(found, options.output, (*header, _("REASON")), _history_cells, none)
+
+
+def _show(
+    found: Sequence[jobs.JobSummary],
+    output: str,
+    header: Sequence[str],
+    cells: Callable[[jobs.JobSummary], tuple[str, ...]],
+    none: str,
+) -> int:
+    """Print jobs, for a person as a table; where there are none, what to do."""
+    if output != "human":
+        print_rows([{**asdict(job), "state": job.state.value} for job in found], output)
+    elif found:
+        print_table(header, [cells(job) for job in found])
+    else:
+        sys.stderr.write(none)
     return ExitCode.OK
 
 

@@ -37,10 +37,7 @@ def keep_bench(kept: KeptBench) -> None:
     try:
         write_atomic(path, kept.model_dump_json(indent=1))
     except OSError as fault:
-        raise UsageError(
-            _("cannot write to {path}: {reason}").format(path=path, reason=fault.strerror),
-            _("Free some room, or set XDG_STATE_HOME to a directory you may write to."),
-        ) from fault
+        raise locations.unwritable(path, fault) from fault
     with contextlib.suppress(OSError, UsageError):
         others = sorted(set(_paths()) - {path}, key=lambda other: other.stat().st_mtime, reverse=True)
         for other in others[MOST_KEPT - 1 :]:

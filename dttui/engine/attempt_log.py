@@ -66,14 +66,8 @@ class AttemptLog:
     def tell(self, finding: Finding) -> None:
         """Tell a finding."""
         if self._is_new(_name(finding.code, finding.subject), finding.message):
-            data = {
-                "code": finding.code,
-                "severity": finding.severity.value,
-                "subject": finding.subject,
-                "hint": finding.hint,
-                **(finding.place.model_dump(exclude={"source_line"}) if finding.place is not None else {}),
-            }
-            self._flow.offer(finding.subject, finding.code, EventKind.FINDING, finding.message, {"data": data})
+            told = {"data": finding.event_data}
+            self._flow.offer(finding.subject, finding.code, EventKind.FINDING, finding.message, told)
 
     def view(self, job_id: str, plan: Plan) -> JobView:
         """Return the job as a reader of all events sees it, those too that the disk has not taken."""

@@ -299,13 +299,7 @@ class JobRun:
 
     def _tell(self, finding: Finding) -> None:
         """Tell of something between two attempts, as often as it is so."""
-        data = {
-            "code": finding.code,
-            "severity": finding.severity.value,
-            "subject": finding.subject,
-            "hint": finding.hint,
-        }
-        self._job.log.add(EventKind.FINDING, finding.message, data=data)
+        self._job.log.add(EventKind.FINDING, finding.message, data=finding.event_data)
 
     async def _wait(self, following: RecoveredState) -> bool:
         """Wait until an attempt may begin that was promised; return whether it may: it was not stopped."""

@@ -143,10 +143,7 @@ def record_links(measured: Iterable[MeasuredLink]) -> None:
     try:
         write_atomic(path, head + between.join(lines) + tail)
     except OSError as fault:
-        raise UsageError(
-            _("cannot write to {path}: {reason}").format(path=path, reason=fault.strerror),
-            _("Free some room, or set XDG_STATE_HOME to a directory you may write to."),
-        ) from fault
+        raise locations.unwritable(path, fault) from fault
 
 
 def _damaged(path: Path, reason: str) -> UsageError:

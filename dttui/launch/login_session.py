@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import shutil
 import socket
 import subprocess
 from pathlib import Path
 
+from dttui.locations import local_user
 from dttui.transport.ssh.agent_socket import is_forwarded
 from dttui.variables import for_a_process, learn, variables
 
@@ -23,7 +23,7 @@ def own_scope(system: Path = Path("/")) -> list[str]:
     Args:
         system: root of this machine's files.
     """
-    lingers = (system / "var/lib/systemd/linger" / _user()).exists()
+    lingers = (system / "var/lib/systemd/linger" / local_user()).exists()
     has_manager = (system / "run/user" / str(os.getuid()) / "systemd/private").exists()
     if lingers and has_manager and shutil.which("systemd-run"):
         return ["systemd-run", "--user", "--scope", "--quiet", "--collect", "--"]
@@ -42,7 +42,7 @@ def logout_kills(system: Path = Path("/")) -> bool:
     if len(answers) != 3 or answers[0] != "b true":
         return False
     only, excluded = (set(answer.replace('"', "").split()[2:]) for answer in answers[1:])
-    return _user() not in excluded and (not only or _user() in only)
+    return local_user() not in excluded and (not only or local_user() in only)
 
 
 def take_agent(path: str) -> None:
@@ -80,10 +80,3 @@ def _ask_logind(*names: str) -> list[str]:
     except (OSError, subprocess.TimeoutExpired):
         return []
     return done.stdout.decode(errors="replace").splitlines()
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())

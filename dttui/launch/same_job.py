@@ -21,7 +21,6 @@ from dtagent.protocol.tree import decode_tree
 from dttui import locations
 from dttui.errors import UsageError
 from dttui.files import make_private
-from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.jobs import JobDirectory
 from dttui.jobs.launch_file import LaunchFile
@@ -137,10 +136,7 @@ def one_submission_at_a_time() -> Iterator[None]:
         make_private(root)
         lock = os.open(root / ".submit.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise UsageError(
-            _("cannot write to {path}: {reason}").format(path=root, reason=error.strerror),
-            _("Free some room, or set XDG_STATE_HOME to a directory you may write to."),
-        ) from error
+        raise locations.unwritable(root, error) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dtagent.protocol.facts import HostFacts
 
-from dttui import jobs
+from dttui import jobs, locations
 from dttui.errors import UsageError
 from dttui.files import write_atomic
 from dttui.fleet.known_hardware import KnownHardware, known_hardware
@@ -184,10 +184,7 @@ def submit(
         shutil.rmtree(directory.path, ignore_errors=True)
         if not isinstance(fault, OSError):
             raise
-        raise UsageError(
-            _("cannot write to {path}: {reason}").format(path=directory.path, reason=fault.strerror),
-            _("Free some room, or set XDG_STATE_HOME to a directory you may write to."),
-        ) from fault
+        raise locations.unwritable(directory.path, fault) from fault
     try:
         start_controller(directory, lock, launches=True, expects_client=expects_client, spare=spare)
     except OSError as fault:  # Whatever else comes, Ctrl-C say: a controller may have the job by then.

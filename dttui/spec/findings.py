@@ -61,6 +61,17 @@ class Finding(BaseModel):
     """Where that key stands; `None` for a job that was read from no file."""
 
     @property
+    def event_data(self) -> dict[str, Any]:
+        """What an event has of it beside its message."""
+        return {
+            "code": self.code,
+            "severity": self.severity.value,
+            "subject": self.subject,
+            "hint": self.hint,
+            **(self.place.model_dump(exclude={"source_line"}) if self.place is not None else {}),
+        }
+
+    @property
     def where(self) -> str:
         """What it is about, as exactly as is known: a key of the job, a node."""
         return format_path(self.path) if self.path else self.subject

@@ -48,7 +48,7 @@ from dttui.spec.entry_points import OWN_FRAMEWORKS, plugin_frameworks
 from dttui.spec.failure_causes import KIND_OF_CAUSE, CauseKind
 from dttui.spec.free_values import FreeValues
 from dttui.spec.monitoring import Alert, Logging, Monitoring, ToldKind, Visualization
-from dttui.spec.problems import PlacedValueError, did_you_mean, with_hint
+from dttui.spec.problems import PlacedValueError, check_exactly_one, did_you_mean, with_hint
 from dttui.spec.quantities import Number
 from dttui.spec.section import MOST_COUNT, MOST_LAYERS, MOST_PARAMETERS, Section
 from dttui.spec.strategy import DataParallel, DataSharding, ModelParallel, ModelSplitting, PipelineParallel, Strategy
@@ -161,10 +161,8 @@ class Run(Section):
 
     @model_validator(mode="after")
     def _one_of(self) -> Run:
-        given = [name for name in ("script", "module", "command") if getattr(self, name) is not None]
-        if len(given) != 1:
-            message = _("give exactly one of script, module and command")
-            raise ValueError(message + (_(", not {keys}").format(keys=_(" and ").join(given)) if given else ""))
+        message = _("give exactly one of script, module and command")
+        check_exactly_one(self, ("script", "module", "command"), message)
         if self.command is not None and self.args:
             raise PlacedValueError((("args",), _("args belong to script and module; write them into command")))
         return self

@@ -12,6 +12,7 @@ from dttui.spec.conditions import parse_metric, parse_pattern, parse_state
 from dttui.spec.durations import DURATION, parse_duration
 from dttui.spec.effects import FOR_SCRIPT, LAUNCHED
 from dttui.spec.free_values import FreeValues
+from dttui.spec.problems import check_exactly_one
 from dttui.spec.quantities import Bytes
 from dttui.spec.section import Section
 from dttui.spec.text import Label, Text
@@ -76,10 +77,7 @@ class Alert(Section):
 
     @model_validator(mode="after")
     def _one_of(self) -> Alert:
-        given = [name for name in ("log", "metric", "state") if getattr(self, name) is not None]
-        if len(given) != 1:
-            message = _("give exactly one of log, metric and state")
-            raise ValueError(message + (_(", not {keys}").format(keys=_(" and ").join(given)) if given else ""))
+        check_exactly_one(self, ("log", "metric", "state"), _("give exactly one of log, metric and state"))
         if self.action == "restart" and self.state is not None and parse_state(self.state).subject == "job":
             raise ValueError(_("a state of the job itself cannot restart it: take log, metric, or the state of a node"))
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dttui.errors import UsageError
@@ -75,6 +75,19 @@ class PlacedValueError(ValueError):
     def __init__(self, *faults: tuple[PathKey, str]) -> None:
         super().__init__("; ".join(message for _path, message in faults))
         self.faults = faults
+
+
+def check_exactly_one(values: object, names: Sequence[str], message: str) -> None:
+    """Raise ValueError where not just one of some fields is given.
+
+    Args:
+        values: the model.
+        names: of its fields.
+        message: what is to be done.
+    """
+    given = [name for name in names if getattr(values, name) is not None]
+    if len(given) != 1:
+        raise ValueError(message + (_(", not {keys}").format(keys=_(" and ").join(given)) if given else ""))
 
 
 def with_hint(message: str, hint: str) -> str:

@@ -165,10 +165,4 @@ class ChecksScreen(Screen[frozenset[str]]):
 
 def _events(findings: Iterable[Finding]) -> Iterable[Event]:
     for number, finding in enumerate(findings):
-        data = {
-            "code": finding.code,
-            "severity": finding.severity.value,
-            "subject": finding.subject,
-            "hint": finding.hint,
-        }
-        yield Event(number, time.time(), EventKind.FINDING, finding.message, data=data)
+        yield Event(number, time.time(), EventKind.FINDING, finding.message, data=finding.event_data)
