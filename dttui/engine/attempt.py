@@ -18,7 +18,10 @@ from dtagent.protocol.rpc import ErrorCode
 
 from dttui.diagnosis.stack_report import to_data
 from dttui.engine.attempt_log import AttemptLog
-from dttui.engine.checkpoint_watch import CheckpointWatch
+from dttui.engine.checkpoints.checkpoint_watch import CheckpointWatch
+from dttui.engine.checkpoints.replication.gathering import drop_joined
+from dttui.engine.checkpoints.replication.replicator import Replicator
+from dttui.engine.checkpoints.resuming import find_resume
 from dttui.engine.comeback import Comeback
 from dttui.engine.conclusion import node_outcome
 from dttui.engine.context import JobContext
@@ -27,9 +30,6 @@ from dttui.engine.nodes.node_record import Shared, Steps
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.recovered import RecoveredState, read_history
 from dttui.engine.refused_nodes import NodeRefusal, refused_nodes
-from dttui.engine.replication.gathering import drop_joined
-from dttui.engine.replication.replicator import Replicator
-from dttui.engine.resuming import find_resume
 from dttui.engine.stacks import ask_stacks
 from dttui.engine.start import GangStart, not_written
 from dttui.engine.warm import ask_warm

@@ -18,8 +18,8 @@ from dtagent.protocol.events import Event, EventKind, JobState
 from dtagent.protocol.probes import PathsReply, PathState
 from dtagent.protocol.rpc import to_wire
 
-from dttui.engine.checkpoint_watch import CheckpointWatch
-from dttui.engine.earlier_checkpoints import EarlierCheckpoints
+from dttui.engine.checkpoints.checkpoint_watch import CheckpointWatch
+from dttui.engine.checkpoints.earlier_checkpoints import EarlierCheckpoints
 from dttui.errors import HostUnreachableError
 from dttui.jobs import JobDirectory
 from dttui.planning.models import Bindings, BoundPlan

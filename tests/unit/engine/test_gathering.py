@@ -12,8 +12,8 @@ from dtagent.protocol.events import EventKind
 from dtagent.protocol.probes import PathsReply, PathState
 from dtagent.protocol.replication import CopiesReply, HeldCopy, SendReply, TakeReply
 
-from dttui.engine.checkpoint_places import read_plans
-from dttui.engine.replication.gathering import gather, whole_steps
+from dttui.engine.checkpoints.checkpoint_places import read_plans
+from dttui.engine.checkpoints.replication.gathering import gather, whole_steps
 from dttui.planning.models import BoundPlan
 from dttui.planning.resumption import Resumption
 from tests.unit.engine.test_resuming_far_back import Job

@@ -21,9 +21,9 @@ from dtagent.replication.service import Replication
 
 from dttui import jobs
 from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.checkpoints.replication.replicator import Replicator
+from dttui.engine.checkpoints.resuming import find_resume
 from dttui.engine.nodes.node_run import NodeRun
-from dttui.engine.replication.replicator import Replicator
-from dttui.engine.resuming import find_resume
 from dttui.files import write_atomic
 from dttui.inventory.models import Environment
 from dttui.jobs.event_log import EventLog

@@ -27,9 +27,9 @@ from dtagent.protocol.replication import STORE, CopiesReply, CopiesRequest
 
 from dttui.agent_words import agent_text
 from dttui.engine.attempt_log import AttemptLog
-from dttui.engine.checkpoint_places import places
+from dttui.engine.checkpoints.checkpoint_places import places
+from dttui.engine.checkpoints.replication.transfer import CopyFailedError, Stores, transfer
 from dttui.engine.nodes.node_run import NodeRun
-from dttui.engine.replication.transfer import CopyFailedError, Stores, transfer
 from dttui.errors import HostError
 from dttui.i18n import msg
 from dttui.planning.models import BoundPlan

@@ -12,8 +12,8 @@ from dtagent.protocol.checkpoints import CheckpointsReply, CheckpointsRequest, F
 from dtagent.protocol.probes import PathsReply, PathsRequest
 
 from dttui.engine.attempt_log import AttemptLog
-from dttui.engine.checkpoint_calls import ask
-from dttui.engine.earlier_checkpoints import EarlierCheckpoints
+from dttui.engine.checkpoints.checkpoint_calls import ask
+from dttui.engine.checkpoints.earlier_checkpoints import EarlierCheckpoints
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.i18n import msg
 from dttui.jobs import JobDirectory

@@ -9,9 +9,9 @@ from dtagent.protocol.checkpoints import CheckpointsReply, CheckpointsRequest, F
 from dtagent.protocol.replication import MAX_STORES, CopiesReply, CopiesRequest
 
 from dttui.engine.attempt_log import AttemptLog
-from dttui.engine.checkpoint_calls import ask
+from dttui.engine.checkpoints.checkpoint_calls import ask
+from dttui.engine.checkpoints.replication.transfer import CopyFailedError, Stores, transfer
 from dttui.engine.nodes.node_run import NodeRun
-from dttui.engine.replication.transfer import CopyFailedError, Stores, transfer
 from dttui.i18n import msg
 from dttui.planning.binding import checkpoint_directory
 from dttui.planning.models import BoundPlan

@@ -23,13 +23,13 @@ from dtagent.protocol.rpc import ErrorCode
 
 from dttui.agent_words import agent_text
 from dttui.engine.attempt_log import AttemptLog
-from dttui.engine.checkpoint_places import CheckpointPlace, places, read_plans, started_at
+from dttui.engine.checkpoints.checkpoint_places import CheckpointPlace, places, read_plans, started_at
+from dttui.engine.checkpoints.replication.gathering import gather
+from dttui.engine.checkpoints.replication.placing import PlacedCheckpoint, place
+from dttui.engine.checkpoints.replication.replicator import stores_of
+from dttui.engine.checkpoints.replication.transfer import Stores
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.recovered import read_history
-from dttui.engine.replication.gathering import gather
-from dttui.engine.replication.placing import PlacedCheckpoint, place
-from dttui.engine.replication.replicator import stores_of
-from dttui.engine.replication.transfer import Stores
 from dttui.errors import AgentError, HostError
 from dttui.i18n import msg
 from dttui.jobs import JobDirectory

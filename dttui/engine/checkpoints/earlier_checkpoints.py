@@ -17,10 +17,10 @@ from dtagent.protocol.checkpoints import (
 
 from dttui.agent_words import agent_text
 from dttui.engine.attempt_log import AttemptLog
-from dttui.engine.checkpoint_calls import ask
-from dttui.engine.checkpoint_places import CheckpointPlace, places, read_plans, started_at
+from dttui.engine.checkpoints.checkpoint_calls import ask
+from dttui.engine.checkpoints.checkpoint_places import CheckpointPlace, places, read_plans, started_at
+from dttui.engine.checkpoints.resuming import choose
 from dttui.engine.nodes.node_run import NodeRun
-from dttui.engine.resuming import choose
 from dttui.i18n import msg, nmsg
 from dttui.jobs import JobDirectory
 from dttui.planning.binding import checkpoint_directory

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from dtagent.protocol.checkpoints import FoundCheckpoint
 
 from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.checkpoints.replication.transfer import CopyFailedError, Stores, transfer
 from dttui.engine.nodes.node_run import NodeRun
-from dttui.engine.replication.transfer import CopyFailedError, Stores, transfer
 from dttui.i18n import msg
 from dttui.planning.resumption import Resume, Resumption
 from dttui.spec.findings import warning
