@@ -165,7 +165,7 @@ class App(ForCaller):
     @for_caller
     def plan(self, submission: Submission, facts: dict[str, HostFacts] | None = None) -> Plan:
         """Return what would run, and all that can be said of it here; asks no host."""
-        from dttui.launch.submit import make_local_plan
+        from dttui.launch.local_plan import make_local_plan
 
         return make_local_plan(submission, facts)
 

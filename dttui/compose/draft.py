@@ -12,7 +12,7 @@ from dttui.fleet.live import EnvironmentStatus, facts_of
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.jobs.board import forbidding
-from dttui.launch.submit import make_local_plan
+from dttui.launch.local_plan import make_local_plan
 from dttui.planning.compose_state import ComposeState
 from dttui.planning.costing import Costed
 from dttui.planning.merged_findings import merged

@@ -17,7 +17,7 @@ from dttui.errors import HostError, OutOfTimeError, UsageError
 from dttui.fleet.waiting import OnWait
 from dttui.i18n import _
 from dttui.inventory.models import Environment, Inventory
-from dttui.launch.submit import make_local_plan
+from dttui.launch.local_plan import make_local_plan
 from dttui.planning.models import Plan
 from dttui.planning.submission import Submission
 from dttui.spec.entry_points import COMMAND

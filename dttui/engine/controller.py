@@ -38,9 +38,9 @@ from dttui.jobs.exit_codes import end_data, outcome_data, told_end
 from dttui.jobs.launch_file import LaunchFile
 from dttui.jobs.measured_speeds import measured_speeds
 from dttui.jobs.outcome import AttemptOutcome, cause_of, failed
+from dttui.launch.local_plan import make_local_plan
 from dttui.launch.secrets_file import take_secrets
 from dttui.launch.starting import SPARE, wait_for_job
-from dttui.launch.submit import make_local_plan
 from dttui.planning.cost.links import MeasuredLink
 from dttui.planning.lineup import Lineup
 from dttui.planning.models import Plan

@@ -17,7 +17,7 @@ from dttui.frameworks.bundle import Hole, PlannedProcess, address_hole
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.jobs import slug
-from dttui.launch.submit import make_local_plan
+from dttui.launch.local_plan import make_local_plan
 from dttui.planning.models import Plan, PlannedNode
 from dttui.planning.submission import Submission
 from dttui.spec.findings import Finding, errors_first, info

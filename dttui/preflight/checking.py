@@ -11,7 +11,7 @@ from dtagent.protocol.facts import HostFacts
 from dttui.fleet.known_hardware import known_hardware
 from dttui.inventory.models import Inventory
 from dttui.jobs.board import Board, Changed
-from dttui.launch.submit import make_local_plan
+from dttui.launch.local_plan import make_local_plan
 from dttui.planning.cost.links import MeasuredLink
 from dttui.planning.lineup import Lineup
 from dttui.planning.models import Finding, Plan

@@ -16,7 +16,8 @@ from dttui.inventory import load_inventory
 from dttui.inventory.demo import demo_inventory
 from dttui.inventory.models import Inventory
 from dttui.jobs import JobDirectory
-from dttui.launch.submit import make_local_plan, submit
+from dttui.launch.local_plan import make_local_plan
+from dttui.launch.submit import submit
 from dttui.planning.submission import Submission
 from dttui.spec import load_document
 from tests.integration.headless import DEADLINE_S, dttui, shell_job

@@ -15,7 +15,8 @@ from dtagent.protocol.events import Event
 from dttui.inventory.models import Inventory
 from dttui.jobs import JobDirectory
 from dttui.launch import submit as launch
-from dttui.launch.submit import make_local_plan, submit
+from dttui.launch.local_plan import make_local_plan
+from dttui.launch.submit import submit
 from dttui.planning.submission import Submission
 from dttui.spec import load_document
 from tests.integration.headless import DEADLINE_S

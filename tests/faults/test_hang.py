@@ -13,7 +13,8 @@ from dtagent.protocol.events import Event, EventKind, JobState
 from dttui import jobs
 from dttui.inventory import load_inventory
 from dttui.jobs import JobDirectory
-from dttui.launch.submit import make_local_plan, submit
+from dttui.launch.local_plan import make_local_plan
+from dttui.launch.submit import submit
 from dttui.planning.submission import Submission
 from dttui.spec import load_document
 from tests.integration.headless import DEADLINE_S, dttui, dttui_here, result_of, write_job

@@ -14,7 +14,8 @@ from dttui import jobs, locations
 from dttui.inventory.demo import demo_inventory
 from dttui.jobs import JobDirectory
 from dttui.launch import submit as launch
-from dttui.launch.submit import make_local_plan, submit
+from dttui.launch.local_plan import make_local_plan
+from dttui.launch.submit import submit
 from dttui.planning.submission import Submission
 from dttui.spec import load_document
 from tests.agent.conversation import Conversation

@@ -21,8 +21,9 @@ from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
 from dttui.launch import submit as launch
 from dttui.launch.control import ControllerClient
+from dttui.launch.local_plan import make_local_plan
 from dttui.launch.starting import ensure_controller
-from dttui.launch.submit import make_local_plan, submit
+from dttui.launch.submit import submit
 from dttui.planning.submission import Submission
 from dttui.spec import load_document
 from tests.agent.conversation import processes_with

@@ -15,7 +15,7 @@ from dtagent.protocol.events import Event, EventKind
 
 from dttui import jobs
 from dttui.engine.alerts.event_hook import CONCURRENCY, MAX_WAITING, EventHook
-from dttui.launch.submit import find_program
+from dttui.launch.local_plan import find_program
 from tests.agent.conversation import processes_with
 from tests.integration.headless import DEADLINE_S, dttui_here, result_of, shell_job
 from tests.processes import controller_of

@@ -86,7 +86,7 @@ def interrupt(*_arguments: object, **_options: object) -> NoReturn:
 def test_an_interrupt_before_there_is_a_job_says_that_nothing_was_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("dttui.launch.submit.make_local_plan", interrupt)
+    monkeypatch.setattr("dttui.launch.local_plan.make_local_plan", interrupt)
     job = str(shell_job(tmp_path, {"pytorch-dev-env": 1}, "true"))
     assert main(["--demo", "--apply", job]) == 103
     assert capsys.readouterr().err == "dttui: interrupted before there was a job: nothing was started\n"

@@ -19,7 +19,7 @@ from dttui.compose.documents import (
 )
 from dttui.errors import UsageError
 from dttui.inventory.models import Environment, Inventory
-from dttui.launch.submit import make_local_plan
+from dttui.launch.local_plan import make_local_plan
 from dttui.planning.submission import Submission
 from dttui.spec import Job, dump_job
 from dttui.spec.models import Run

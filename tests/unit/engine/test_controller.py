@@ -44,8 +44,8 @@ from dttui.jobs.event_log import EventLog
 from dttui.jobs.launch_file import LaunchFile
 from dttui.jobs.view import JobView
 from dttui.launch.control import ControllerClient
+from dttui.launch.local_plan import make_local_plan
 from dttui.launch.starting import ensure_controller, start_controller
-from dttui.launch.submit import make_local_plan
 from dttui.planning.models import Bindings, BoundPlan, Plan
 from dttui.planning.submission import Submission
 from dttui.spec import parse_job

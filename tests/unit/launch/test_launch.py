@@ -22,9 +22,10 @@ from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
 from dttui.launch import submit as launch
 from dttui.launch.command_line import needs_on_host, script_of
+from dttui.launch.local_plan import make_local_plan
 from dttui.launch.same_job import find_earlier
 from dttui.launch.starting import SpareController
-from dttui.launch.submit import find_same, make_local_plan, submit
+from dttui.launch.submit import find_same, submit
 from dttui.planning.models import Finding, Plan, Severity
 from dttui.planning.submission import Submission
 from dttui.spec import loader, parse_job, yaml_reader

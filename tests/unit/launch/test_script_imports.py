@@ -13,8 +13,8 @@ import pytest
 
 from dttui.frameworks.registry import frameworks
 from dttui.inventory.models import GpuResources, Inventory, Resources
+from dttui.launch.local_plan import make_local_plan
 from dttui.launch.script_imports import MOST_FILES, check_imports, check_sharing, imports_of
-from dttui.launch.submit import make_local_plan
 from dttui.planning.submission import Submission
 from dttui.spec.models import DataParallel, Model, Recovery, Run, Strategy
 from tests.unit.preflight.test_preflight import INVENTORY, NAMES

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dttui.inventory.models import GpuResources, Inventory, Resources
-from dttui.launch.submit import make_local_plan
+from dttui.launch.local_plan import make_local_plan
 from dttui.planning.planner import plan
 from dttui.planning.submission import Submission
 from dttui.spec.models import Cluster, Job, Node, Recovery, Run

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
-from dttui.launch.submit import make_local_plan
+from dttui.launch.local_plan import make_local_plan
 from dttui.planning.planner import plan
 from dttui.planning.submission import Submission
 from dttui.spec import DocumentError, Job, Loaded, dump_job, load_document, load_job, parse_document, parse_job

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
-from dttui.launch.submit import make_local_plan
+from dttui.launch.local_plan import make_local_plan
 from dttui.planning.models import Finding
 from dttui.planning.submission import Submission
 from dttui.spec import parse_job
