@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from dttui.doctor.models import Checkup as Checkup
     from dttui.doctor.models import Site as Site
     from dttui.doctor.models import Trouble as Trouble
-    from dttui.fleet.deployment.deploy import Deployment as Deployment
-    from dttui.fleet.deployment.remove import AgentRemoval as AgentRemoval
-    from dttui.fleet.deployment.status import AgentStatus as AgentStatus
+    from dttui.fleet.deployment.outcomes import AgentRemoval as AgentRemoval
+    from dttui.fleet.deployment.outcomes import AgentStatus as AgentStatus
+    from dttui.fleet.deployment.outcomes import Deployment as Deployment
     from dttui.fleet.lines import JobInQueue as JobInQueue
     from dttui.fleet.lines import jobs_in_queue as jobs_in_queue
     from dttui.fleet.live import EnvironmentStatus as EnvironmentStatus

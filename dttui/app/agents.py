@@ -10,9 +10,7 @@ from dttui.app.caller import ForCaller, for_caller
 
 if TYPE_CHECKING:
     from dttui.errors import HostError
-    from dttui.fleet.deployment.deploy import Deployment
-    from dttui.fleet.deployment.remove import AgentRemoval
-    from dttui.fleet.deployment.status import AgentStatus
+    from dttui.fleet.deployment.outcomes import AgentRemoval, AgentStatus, Deployment
     from dttui.fleet.waiting import OnWait
     from dttui.inventory.models import Environment
     from dttui.transport.base import Prompter

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dttui import inventory as inventories
-from dttui import locations
 from dttui.app import App, EnvironmentState, environment_state_name
 from dttui.cli.printing import Printer, one_line, print_document, print_hints, print_rows
 from dttui.cli.sources import choose, inventory_path, read_inventory
@@ -108,29 +107,21 @@ async def _trust(options: Namespace) -> int:
 
 
 def _import(options: Namespace) -> int:
-    config = locations.ssh_config_file()
-    found = inventories.import_ssh_config(config)
-    chosen = [item for item in found if (item.name in options.name if options.name else not inventories.is_forge(item))]
-    missing = set(options.name) - {item.name for item in found}
-    if missing:
-        raise UsageError(
-            _("{file} has no host {name}").format(file=config, name=", ".join(sorted(missing))),
-            _("It has: {names}").format(names=", ".join(item.name for item in found) or "–"),
-        )
+    from dttui.compose import documents
+
     path = inventory_path(options)
     before = inventories.load_inventory(path) if path.exists() else inventories.Inventory()
-    new = [item for item in chosen if before.find(item.name) is None]
+    hosts = documents.importable_hosts(before, options.name)
     if not options.dry_run:
-        inventories.add_environments(path, new)
-    added = [item.name for item in new]
+        documents.import_hosts(path, hosts.new)
+    added = [item.name for item in hosts.new]
     if options.output != "human":
         dry = {"dry_run": True} if options.dry_run else {}
         print_document({"added": added, "inventory": str(path), **dry}, options.output)
         return ExitCode.OK
     _print_added(added, path, dry_run=options.dry_run)
-    skipped = [item.name for item in found if not options.name and inventories.is_forge(item)]
-    if skipped:
-        note = _("left out, since nobody trains there: {names}").format(names=", ".join(skipped))
+    if hosts.left_out:
+        note = _("left out, since nobody trains there: {names}").format(names=", ".join(hosts.left_out))
         print(one_line(note), file=sys.stderr)
     return ExitCode.OK
 

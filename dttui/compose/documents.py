@@ -1,4 +1,4 @@
-"""Files a person opens and saves from the screen: job files, hosts to import, the job and hosts of the demo."""
+"""Files that a person opens and saves: job files, hosts to import, the job and hosts of the demo."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import posixpath
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from dttui import locations
@@ -121,10 +122,33 @@ def has_comments(path: Path) -> bool:
     return re.search(r"(^|\s)#", text, re.MULTILINE) is not None
 
 
-def importable_hosts(inventory: Inventory) -> list[Environment]:
-    """Return the hosts of ~/.ssh/config that the inventory lacks. Raises DocumentError where it cannot be read."""
-    found = import_ssh_config(locations.ssh_config_file())
-    return [item for item in found if inventory.find(item.name) is None and not is_forge(item)]
+@dataclass(frozen=True)
+class ImportableHosts:
+    """What an inventory can be given from ~/.ssh/config."""
+
+    new: list[Environment]
+    """Those that it lacks."""
+    left_out: list[str]
+    """Names of services for source code, on which nobody trains."""
+
+
+def importable_hosts(inventory: Inventory, names: Sequence[str] = ()) -> ImportableHosts:
+    """Return the hosts of ~/.ssh/config that the inventory lacks: those of some names, or all that may train.
+
+    Raises:
+        DocumentError: it cannot be read.
+        UsageError: it has no host of a name.
+    """
+    config = locations.ssh_config_file()
+    found = import_ssh_config(config)
+    if missing := set(names) - {item.name for item in found}:
+        raise UsageError(
+            _("{file} has no host {name}").format(file=config, name=", ".join(sorted(missing))),
+            _("It has: {names}").format(names=", ".join(item.name for item in found) or "–"),
+        )
+    left_out = [] if names else [item.name for item in found if is_forge(item)]
+    wanted = [item for item in found if (item.name in names if names else item.name not in left_out)]
+    return ImportableHosts([item for item in wanted if inventory.find(item.name) is None], left_out)
 
 
 def import_hosts(path: Path, hosts: Sequence[Environment]) -> Inventory:

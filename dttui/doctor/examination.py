@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from dttui.errors import HostError
 from dttui.fleet.deployment.deploy import agent_digest, decode
 from dttui.fleet.deployment.each_host import Visit, on_each
+from dttui.fleet.deployment.outcomes import AgentStatus, Inspection
 from dttui.fleet.deployment.refusals import refused
 from dttui.fleet.deployment.remote_program import Program, ask_host
-from dttui.fleet.deployment.status import AgentStatus, Inspection
 from dttui.fleet.deployment.wheel_source import WheelSource
 from dttui.fleet.waiting import OnWait
 from dttui.inventory.models import Environment, Reach

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from dttui.inventory.reader import load_inventory as load_inventory
     from dttui.inventory.reader import parse_inventory as parse_inventory
     from dttui.inventory.ssh_hosts import import_ssh_config as import_ssh_config
-    from dttui.inventory.ssh_hosts import is_forge as is_forge
     from dttui.inventory.writer import add_environments as add_environments
 
 __getattr__ = first_use(__name__)

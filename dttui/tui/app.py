@@ -286,7 +286,7 @@ class DttuiApp(App[None]):
         if path is None:
             return
         try:
-            hosts = await asyncio.to_thread(documents.importable_hosts, self.options.inventory)
+            hosts = (await asyncio.to_thread(documents.importable_hosts, self.options.inventory)).new
             if not hosts:
                 self.notify(_("~/.ssh/config names no hosts."), severity="warning", markup=False)
                 return

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from dtagent.linger import unit_text
 
-from dttui.fleet.deployment.deploy import Deployment, Outcome, deploy_all
-from dttui.fleet.deployment.remove import AgentRemoval, remove_all
-from dttui.fleet.deployment.status import AgentStatus, status_all
+from dttui.fleet.deployment.deploy import deploy_all
+from dttui.fleet.deployment.outcomes import AgentRemoval, AgentStatus, Deployment, Outcome
+from dttui.fleet.deployment.remove import remove_all
+from dttui.fleet.deployment.status import status_all
 from dttui.fleet.deployment.wheel_source import WheelSource
 from dttui.inventory.models import Environment
 from dttui.inventory.reader import load_inventory

@@ -17,8 +17,9 @@ from typing import Any
 import dtagent
 import pytest
 
-from dttui.fleet.deployment.deploy import Deployment, deploy
+from dttui.fleet.deployment.deploy import deploy
 from dttui.fleet.deployment.frame_program import MARK
+from dttui.fleet.deployment.outcomes import Deployment
 from dttui.fleet.deployment.wheel_source import WheelSource
 from dttui.fleet.deployment.wheels import Requirement, Wheel, build_agent_wheel, zip_wheel
 from dttui.inventory.models import Environment

@@ -20,11 +20,12 @@ from dtagent.protocol import places
 from dtagent.protocol.first_line import MAGIC
 
 from dttui.fleet.deployment import root_program
-from dttui.fleet.deployment.deploy import Deployment, Outcome, agent_digest, deploy_all, installation_request
+from dttui.fleet.deployment.deploy import agent_digest, deploy_all, installation_request
 from dttui.fleet.deployment.frame_program import MARK
+from dttui.fleet.deployment.outcomes import AgentRemoval, AgentStatus, Deployment, Outcome
 from dttui.fleet.deployment.remote_program import Program
-from dttui.fleet.deployment.remove import AgentRemoval, remove_all
-from dttui.fleet.deployment.status import AgentStatus, status_all
+from dttui.fleet.deployment.remove import remove_all
+from dttui.fleet.deployment.status import status_all
 from dttui.fleet.deployment.wheel_source import WheelSource
 from dttui.inventory.models import Environment
 from dttui.rpc.client import AgentClient

@@ -16,8 +16,9 @@ from dtagent.protocol.warm_start import WarmReply, WarmRequest
 
 from dttui import jobs
 from dttui.errors import AgentError, HostError, RefusedError
-from dttui.fleet.deployment.deploy import Deployment, Outcome, agent_digest, deploy_all
-from dttui.fleet.deployment.remove import AgentRemoval, remove_all
+from dttui.fleet.deployment.deploy import agent_digest, deploy_all
+from dttui.fleet.deployment.outcomes import AgentRemoval, Deployment, Outcome
+from dttui.fleet.deployment.remove import remove_all
 from dttui.fleet.deployment.wheel_source import WheelSource
 from dttui.inventory.models import Environment
 from dttui.rpc.client import AgentClient

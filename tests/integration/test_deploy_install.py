@@ -22,7 +22,8 @@ import pytest
 
 from dttui.errors import AgentError
 from dttui.fleet.deployment import deploy_program
-from dttui.fleet.deployment.deploy import ROOM_BYTES, Deployment, installation_request
+from dttui.fleet.deployment.deploy import ROOM_BYTES, installation_request
+from dttui.fleet.deployment.outcomes import Deployment
 from dttui.fleet.deployment.wheel_source import WheelSource
 from dttui.fleet.deployment.wheels import Requirement, build_agent_wheel
 from dttui.transport.base import RemoteCommand

@@ -9,9 +9,10 @@ from pathlib import Path
 import dtagent
 
 from dttui.errors import AgentError, HostUnreachableError
-from dttui.fleet.deployment.deploy import Deployment, agent_digest, deploy_all
+from dttui.fleet.deployment.deploy import agent_digest, deploy_all
+from dttui.fleet.deployment.outcomes import AgentStatus, Deployment
 from dttui.fleet.deployment.remove import remove_all
-from dttui.fleet.deployment.status import AgentStatus, status_all
+from dttui.fleet.deployment.status import status_all
 from dttui.fleet.deployment.wheel_source import WheelSource
 from dttui.fleet.deployment.wheels import Requirement, build_agent_wheel
 from dttui.inventory.models import Environment

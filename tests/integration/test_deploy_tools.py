@@ -14,10 +14,10 @@ import dtagent
 import pytest
 
 from dttui.errors import AgentError
-from dttui.fleet.deployment.deploy import Deployment, Outcome, deploy_all
-from dttui.fleet.deployment.remove import AgentRemoval, remove_all
-from dttui.fleet.deployment.status import AgentStatus, status_all
-from dttui.fleet.deployment.tools import ToolDeployment
+from dttui.fleet.deployment.deploy import deploy_all
+from dttui.fleet.deployment.outcomes import AgentRemoval, AgentStatus, Deployment, Outcome, ToolDeployment
+from dttui.fleet.deployment.remove import remove_all
+from dttui.fleet.deployment.status import status_all
 from dttui.fleet.deployment.wheel_source import WheelSource
 from dttui.fleet.deployment.wheels import Requirement, Wheel, build_agent_wheel, zip_wheel
 from dttui.inventory.models import Environment

@@ -23,7 +23,8 @@ from pathlib import Path
 import pytest
 
 from dttui import jobs
-from dttui.fleet.deployment.deploy import Deployment, Outcome, deploy_all
+from dttui.fleet.deployment.deploy import deploy_all
+from dttui.fleet.deployment.outcomes import Deployment, Outcome
 from dttui.fleet.deployment.wheel_source import WheelSource
 from dttui.fleet.deployment.wheels import Requirement, build_agent_wheel
 from dttui.transport.local import LocalTransport

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import dtagent
@@ -18,11 +18,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from dttui.errors import AgentError, HostError, RefusedError, UsageError
 from dttui.fleet.deployment import tools as tool_pins
 from dttui.fleet.deployment.each_host import CONCURRENCY, DEADLINE_S, Visit, on_each
-from dttui.fleet.deployment.outcomes import Outcome as Outcome
-from dttui.fleet.deployment.outcomes import is_newer
+from dttui.fleet.deployment.outcomes import Deployment, HostProbe, Outcome, is_newer
 from dttui.fleet.deployment.refusals import elsewhere
 from dttui.fleet.deployment.remote_program import Program, ask_host
-from dttui.fleet.deployment.tools import ToolDeployment, ToolSeen
 from dttui.fleet.deployment.wheel_source import ARCHITECTURES, WheelSource
 from dttui.fleet.deployment.wheels import Requirement, Wheel, lock_text
 from dttui.i18n import _
@@ -38,63 +36,6 @@ ROOM_BYTES = 16 * 1024**2
 _LAYOUT = "1"
 """Changes when a version's directory is laid out in another way."""
 _Answer = TypeVar("_Answer", bound=BaseModel)
-
-
-@dataclass(frozen=True)
-class Deployment:
-    """An agent as it is on a host now."""
-
-    host: str
-    """Key of the environment."""
-    changed: bool
-    """Whether an agent was installed; a daemon that runs an older version has to make way then."""
-    version: str
-    digest: str
-    """Names this version, of these wheels, on the host."""
-    python_version: str
-    directory: str
-    """Its virtual environment on the host."""
-    seconds: float
-    bytes_sent: int
-    replaced: str | None = None
-    """Digest of the other version that was in use before; `None` where there was none."""
-    version_before: str | None = None
-    """What was there before; `None` where nothing was, or nothing that ran."""
-    running: tuple[str, ...] = ()
-    """Jobs that go on under the version before."""
-    tools: tuple[ToolDeployment, ...] = ()
-    """Those that were asked for."""
-
-    @property
-    def outcome(self) -> Outcome:
-        """What it came to."""
-        if not self.changed:
-            return Outcome.UP_TO_DATE
-        if self.replaced is None:
-            return Outcome.REPAIRED if self.version_before == self.version else Outcome.INSTALLED
-        is_back = self.version_before is not None and is_newer(self.version_before, self.version)
-        return Outcome.DOWNGRADED if is_back else Outcome.UPGRADED
-
-
-class HostProbe(BaseModel):
-    """What the probe saw."""
-
-    model_config = ConfigDict(frozen=True)
-
-    root: str
-    python: str
-    implementation: str
-    free_threaded: bool
-    executable: str
-    has_venv: bool
-    architecture: str
-    libc: str
-    free_bytes: int
-    executable_mount: bool
-    current: str | None
-    version: str | None
-    broken: str
-    tools: list[ToolSeen] = []
 
 
 class _Installed(BaseModel):

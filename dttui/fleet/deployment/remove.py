@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.jobs import NodeState, NodeStatus, StopRequest
@@ -13,8 +12,9 @@ from pydantic import BaseModel, ConfigDict
 from dttui.errors import AgentError, HostError, RefusedError
 from dttui.fleet.deployment.deploy import decode
 from dttui.fleet.deployment.each_host import Visit, on_each
+from dttui.fleet.deployment.outcomes import AgentRemoval, AttemptSeen
 from dttui.fleet.deployment.remote_program import Program, ask_host
-from dttui.fleet.deployment.status import AttemptSeen, inspect
+from dttui.fleet.deployment.status import inspect
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.rpc.client import AgentClient
@@ -24,26 +24,6 @@ from dttui.transport.base import Prompter, Transport
 STOP_DEADLINE_S = 60.0
 """How long jobs have to end: their grace period, and then the kill."""
 POLL_S = 0.2
-
-
-@dataclass(frozen=True)
-class AgentRemoval:
-    """What was done on a host."""
-
-    host: str
-    removed: bool
-    """Whether there was an agent."""
-    stopped: tuple[str, ...]
-    """Jobs that ran there and were stopped."""
-    jobs_removed: int
-    """Attempts of jobs whose directories were removed."""
-    kept: tuple[str, ...]
-    """Paths on the host that are left, of all that was ours."""
-
-    @property
-    def outcome(self) -> str:
-        """What it came to: `removed`, or `none` where there was no agent."""
-        return "removed" if self.removed else "none"
 
 
 class _Removed(BaseModel):

@@ -6,13 +6,10 @@ They lie in the agent's root and not with one version of it, so that they stay w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from dttui.errors import UsageError
-from dttui.fleet.deployment.outcomes import Outcome, is_newer
+from dttui.fleet.deployment.outcomes import Outcome, ToolDeployment, ToolSeen, is_newer
 from dttui.fleet.deployment.wheels import Requirement, pinned
 from dttui.i18n import _
 from dttui.spec import printable
@@ -20,33 +17,6 @@ from dttui.spec import printable
 ROOM_BYTES = 16 * 1024**2
 """For a tool: 11 MiB while it is unpacked, as measured, and 8 from then on."""
 _TOOLS_FILE = Path(__file__).with_name("tools.txt")
-
-
-class ToolSeen(BaseModel):
-    """A tool that a host has."""
-
-    model_config = ConfigDict(frozen=True)
-
-    name: str
-    version: str
-    wheel: str
-    """SHA-256 of the wheel that it is from, in hex."""
-    is_whole: bool
-    """Whether its file is as it was unpacked."""
-
-
-@dataclass(frozen=True)
-class ToolDeployment:
-    """A tool as it is on a host now."""
-
-    name: str
-    version: str
-    outcome: Outcome
-
-    @property
-    def is_change(self) -> bool:
-        """Whether it is to be brought, or was."""
-        return self.outcome is not Outcome.UP_TO_DATE
 
 
 def named(names: Sequence[str]) -> tuple[Requirement, ...]:

@@ -142,6 +142,6 @@ def test_hosts_that_the_inventory_has_already_are_not_offered(tmp_path: Path) ->
     ssh.mkdir()
     (ssh / "config").write_text("Host a b\n")
     known = Inventory(environments=(Environment(name="a", host="a"),))
-    hosts = importable_hosts(known)
+    hosts = importable_hosts(known).new
     assert [host.name for host in hosts] == ["b"]
     assert import_hosts(tmp_path / "inventory.yaml", hosts).environments == tuple(hosts)

@@ -21,9 +21,8 @@ from dttui.doctor.login_node import judge_login_node, judge_logins
 from dttui.doctor.models import Checkup, Site, Trouble
 from dttui.doctor.reachability import Pair, Reachability
 from dttui.errors import ExitCode, UsageError
-from dttui.fleet.deployment.deploy import HostProbe
 from dttui.fleet.deployment.doctor_program import loopback_lines, loose_files, sshd_options
-from dttui.fleet.deployment.status import AgentStatus, DaemonSeen, Inspection
+from dttui.fleet.deployment.outcomes import AgentStatus, DaemonSeen, HostProbe, Inspection
 from dttui.inventory import Environment
 from dttui.spec.findings import Severity, error, info, warning
 from tests.unit.seed_cluster import host_facts

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dttui.errors import UsageError
-from dttui.fleet.deployment.outcomes import Outcome
-from dttui.fleet.deployment.tools import ToolSeen, named, planned
+from dttui.fleet.deployment.outcomes import Outcome, ToolSeen
+from dttui.fleet.deployment.tools import named, planned
 from dttui.fleet.deployment.wheel_source import ARCHITECTURES
 
 (PY_SPY,) = named(["py-spy"])

@@ -23,7 +23,7 @@ def write_config(path: Path) -> Path:
 def test_hosts_that_are_imported_are_resolved_by_the_same_file() -> None:
     written = write_config(Path.home() / ".ssh" / "config")
     assert locations.ssh_config_override() == locations.ssh_config_file() == written
-    assert [item.name for item in importable_hosts(Inventory())] == ["gpu"]
+    assert [item.name for item in importable_hosts(Inventory()).new] == ["gpu"]
     assert SshConfig(locations.ssh_config_override()).resolve(HostQuery("gpu")).hostname == "gpu1.example.org"
 
 
