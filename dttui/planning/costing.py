@@ -298,7 +298,7 @@ def _layout(
         data=data,
         tensor=tensor,
         pipeline=pipeline,
-        virtual_stages=chunks or (_chunks(shape, pipeline) if schedule == "Interleaved" else 1),
+        virtual_stages=_virtual_stages(stages, shape, pipeline),
         micro_batch=used_micro,
         global_batch=batch or usual_batch(data, used_micro, pipeline),
         zero_stage=strategy.zero_stage if strategy.zero_stage is not None else traits_of(framework).usual_zero_stage,
@@ -317,8 +317,12 @@ def _batch(parallel: DataParallel, whole: int) -> int | None:
     return -(-parallel.batch_size // whole) * whole
 
 
-def _chunks(shape: ModelShape, pipeline: int) -> int:
-    """The fewest chunks a rank that interleave: the least divisor above 1 of a stage's layers."""
+def _virtual_stages(stages: PipelineParallel, shape: ModelShape, pipeline: int) -> int:
+    """Chunks a rank; where nobody says, the fewest that interleave: the least divisor above 1 of a stage's layers."""
+    if stages.virtual_stages is not None:
+        return stages.virtual_stages
+    if stages.schedule != "Interleaved":
+        return 1
     per_stage = shape.layers // pipeline
     return next((chunks for chunks in range(2, per_stage + 1) if per_stage % chunks == 0), 1)
 

@@ -82,12 +82,12 @@ class EarlierCheckpoints:
             self._plans = await asyncio.to_thread(read_plans, self._directory, self._numbers)
             self._begun = await asyncio.to_thread(started_at, self._directory)
         own = self._own(complete)
-        step = _newest_step(own)
+        step = self._untried_step(own)
+        if step is None:
+            return
         # Where all see the same, whoever looked speaks for all.
         nodes = [node for node in self._nodes if node.name in own or not self._resumption.shared]
         where = {node.name: places(self._plans, node.name, shared=self._resumption.shared) for node in nodes}
-        if not self._has_enough(own) or step is None or step == self._tried:
-            return
         self._tried = step
         others = [node for node in nodes if node.name not in own]
         if not all(await asyncio.gather(*(_has_none(node, where[node.name]) for node in others))):
@@ -97,6 +97,12 @@ class EarlierCheckpoints:
             for request in self._requests(node, where[node.name], own[node.name], step):
                 replies.append(await self._drop(node, request))
         self.is_done = all(reply is not None and not reply.detail for reply in replies)
+
+    def _untried_step(self, own: Complete) -> int | None:
+        """Return the newest step by which something may have become needless; `None` where there is none since."""
+        steps = [item.step for item in choose(own).values() if item.step is not None]
+        newest = max(steps, default=None)
+        return newest if self._has_enough(own) and newest != self._tried else None
 
     def _has_enough(self, complete: Complete) -> bool:
         return bool(complete) and all(len(found) >= self._resumption.keep for found in complete.values())
@@ -165,8 +171,3 @@ async def _has_none(node: NodeRun, where: Sequence[CheckpointPlace]) -> bool:
         if any(found.complete or found.detail for found in reply.directories):
             return False
     return True
-
-
-def _newest_step(own: Complete) -> int | None:
-    """Return the last step of what is gone on from; `None` where no name tells one."""
-    return max((item.step for item in choose(own).values() if item.step is not None), default=None)
