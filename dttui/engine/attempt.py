@@ -342,7 +342,8 @@ class Attempt:
         job = self._job
         if job.replan_for is not None and not self._proven:
             # Nobody is asked for one that is perhaps never needed.
-            checks = SpareChecks(self.plan, job.inventory, job.replan_for, job.transport, Nobody(), job.ignored)
+            lineup = self._recovered.promise.lineup
+            checks = SpareChecks(self.plan, job.inventory, job.replan_for, job.transport, Nobody(), job.ignored, lineup)
             self._beside.append(asyncio.create_task(checks.run(preflight, self._events.tell)))
 
     def _warm_up(self, name: str) -> None:

@@ -42,6 +42,8 @@ class SpareChecks:
     """Who is asked for what it takes to log in."""
     ignored: frozenset[str] = frozenset()
     """Codes of errors that a person wants ignored."""
+    lineup: Lineup = field(default_factory=Lineup)
+    """Who stands in the plan for those that the job's file names."""
     plans: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PLANS_AT_ONCE))
 
     @property
@@ -109,7 +111,7 @@ class SpareChecks:
                 self.plans.release()
 
         async with planning():
-            replan = self.replan_for(Lineup().changed({place.name: spare.name}, self.plan))
+            replan = self.replan_for(self.lineup.changed({place.name: spare.name}, self.plan))
             plan = await asyncio.to_thread(replan, self.inventory, {}, ())
         planned = next((node for node in plan.nodes if node.name == spare.name), None)
         if plan.errors or planned is None:

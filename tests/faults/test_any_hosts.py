@@ -25,13 +25,17 @@ ALL = {ONE: 2, TWO: 4, THREE: 8}
 DEADLINE_S = 90.0
 
 
-def launch(directory: Path, name: str, nodes: dict[str, int], candidates: Any = ()) -> JobDirectory:
+def launch(
+    directory: Path, name: str, nodes: dict[str, int], candidates: Any = (), recovery: dict[str, Any] | None = None
+) -> JobDirectory:
     """Start a job that goes on until it is let go."""
     folder = directory / name
     folder.mkdir()
     file = shell_job(folder, nodes, f"until [ -e {shlex.quote(str(folder / 'go'))} ]; do sleep 1; done")
     document = yaml.safe_load(file.read_text().replace("test job", name))
     document["distributed_training"]["cluster"]["candidates"] = candidates
+    if recovery is not None:
+        document["distributed_training"]["recovery"] = recovery
     file.write_text(yaml.safe_dump(document, sort_keys=False))
     done = dttui("--demo", "--apply", file, "--detach", "--queue")
     assert done.returncode == 0, done.stderr
@@ -99,4 +103,26 @@ def test_what_no_host_of_its_kind_could_be_is_passed_over(ended_agents: Path, tm
     wait_for_state(job.job_id, "RUNNING")
     assert nodes_of(job) == {THREE: 4}
     for item in (job, holder):
+        let_go(tmp_path, item)
+
+
+def test_spares_of_a_job_that_began_elsewhere_are_checked_before_they_are_needed(
+    ended_agents: Path, tmp_path: Path
+) -> None:
+    """Within 90 s of its beginning on a host that does as well, a spare whose GPUs are taken is told."""
+    holders = [launch(tmp_path, f"on-{name}", {name: ALL[name]}) for name in (ONE, THREE)]
+    for holder in holders:
+        wait_for_state(holder.job_id, "RUNNING")
+    checkpoint = {"dir": str(tmp_path / "kept"), "shared": True}
+    recovery = {"on_node_failure": "replace", "max_restarts": 1, "spares": [THREE], "checkpoint": checkpoint}
+    job = launch(tmp_path, "two", {ONE: 2}, [TWO], recovery)
+    wait_for_state(job.job_id, "RUNNING")
+    assert nodes_of(job) == {TWO: 2}
+
+    def told() -> list[tuple[str, str]]:
+        found = [event for event in job.read_events(EventKind.FINDING) if event.message.startswith("the spare ")]
+        return [(event.data["subject"], event.data["code"]) for event in found]
+
+    wait_until(lambda: told() == [(THREE, "gpus-taken")], "the spare to be told", DEADLINE_S)
+    for item in (job, *holders):
         let_go(tmp_path, item)

@@ -38,6 +38,8 @@ class Spared:
     most_plans_at_once = 0
     fault: Exception | None = None
     """Of planning with the spare `c`."""
+    lineup = Lineup()
+    """Who takes part instead of those that the job names."""
 
     def __init__(self, spare: Agent | FakeHost, inventory: Inventory = INVENTORY, **recovery: Any) -> None:
         self.job = make_job("a", "b", run=RUN, recovery=Recovery(**{**RECOVERY, "spares": ("c",), **recovery}))
@@ -49,8 +51,9 @@ class Spared:
 
     def replan_for(self, lineup: Lineup) -> Replan:
         def replan(known: Inventory, facts: dict[str, HostFacts], links: Sequence[MeasuredLink]) -> Plan:
-            if not lineup.seats:
-                return plan(self.job, known, facts, links=newest(links), now=time.time())
+            if lineup == self.lineup:
+                job = lineup.apply(self.job, known)
+                return plan(job, known, facts, links=newest(links), now=time.time())
             self.plans_for_spares += 1
             self.most_plans_at_once = max(self.most_plans_at_once, self.plans_for_spares)
             try:
@@ -72,12 +75,13 @@ class Spared:
 
     async def begin(self) -> asyncio.Task[None]:
         """Check the hosts to the end, and the spares beside; return what does the latter."""
-        made = plan(self.job, self.inventory)
+        policy = plan(self.job, self.inventory).recovery
+        made = plan(self.lineup.apply(self.job, self.inventory), self.inventory).model_copy(update={"recovery": policy})
         assert made.errors == ()
         known = {item.name: item for item in self.inventory.environments}
         nodes = [CheckedHost(known[node.name], node, self.transport, Nobody()) for node in made.nodes]
-        own = Preflight(nodes, made, self.inventory, self.replan_for(Lineup()))
-        checks = SpareChecks(made, self.inventory, self.replan_for, self.transport, Nobody())
+        own = Preflight(nodes, made, self.inventory, self.replan_for(self.lineup))
+        checks = SpareChecks(made, self.inventory, self.replan_for, self.transport, Nobody(), lineup=self.lineup)
         checking = asyncio.create_task(checks.run(own, self.found.append))
         board = await asyncio.wait_for(own.run(), 20)
         assert board.errors == ()
@@ -112,6 +116,12 @@ async def test_versions_that_are_not_those_of_the_hosts_are_told() -> None:
     assert await job.check() == [("drift", "torch"), ("nccl-drift", "c")]
     assert job.found[0].message == "the hosts have different versions of torch: most 2.13.0, c: 2.12.1"
     assert "the spare c would be refused now: the hosts have different versions of NCCL" in job.found[1].message
+
+
+async def test_a_spare_is_checked_in_the_place_of_one_that_stands_for_a_host_which_the_job_names() -> None:
+    job = Spared(Agent(facts=python_with(packages={})), with_spares("other"))
+    job.lineup = Lineup().changed({"a": "other"}, plan(job.job, job.inventory))
+    assert await job.check() == [("package-missing", "c")]
 
 
 async def test_a_spare_whose_host_has_fewer_gpus_than_a_place_needs_is_told() -> None:
