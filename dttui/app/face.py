@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dttui.diagnosis.models import Diagnosis
     from dttui.diagnosis.stack_report import NodeStacks
     from dttui.doctor.models import Checkup
-    from dttui.errors import UsageError
+    from dttui.errors import NotFinishedError, UsageError
     from dttui.export.rendered import Rendered
     from dttui.fleet.live import EnvironmentStatus, Fleet
     from dttui.fleet.waiting import OnWait
@@ -293,12 +293,24 @@ class App(ForCaller):
 
         return ensure_controller(directory, expects_client=expects_client, cleans_up=cleans_up)
 
+    def would_revive(self, directory: JobDirectory, *, cleans_up: bool = False) -> bool:
+        """Whether `revive` would start a controller now; changes nothing."""
+        from dttui.launch.starting import would_start_controller
+
+        return would_start_controller(directory, cleans_up=cleans_up)
+
     @for_caller
     def stop(self, directory: JobDirectory, *, force: bool) -> None:
         """Have a job stopped; its events tell the rest; see `stop_job`."""
         from dttui.launch.stop_request import stop_job
 
         stop_job(directory, force=force)
+
+    def hanging(self, directory: JobDirectory) -> NotFinishedError | None:
+        """Return what is to be said of a job's controller that gives no sign of life; see `stop_request.hanging`."""
+        from dttui.launch.stop_request import hanging
+
+        return hanging(directory)
 
     @for_caller
     def follow(self, directory: JobDirectory, *, reads_samples: bool = True) -> JobFollower:

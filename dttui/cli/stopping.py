@@ -83,7 +83,11 @@ def _stop_to_the_end(follower: JobFollower, printer: Printer, options: Namespace
         options.unfinished = _("It was asked to stop, and does: `dttui status {id}` tells when it has ended.").format(
             id=follower.directory.job_id
         )
+        hangs = None
         for pause_s in shown_to_the_end(follower, printer):
+            if hangs is None and pause_s and (hangs := App().hanging(follower.directory)) is not None:
+                printer.note(f"⚠ {hangs.message}")
+                printer.note(f"  → {hangs.hint}")
             time.sleep(pause_s)
         # A controller that was about to go took the request, and has not looked.
         if len(follower.view.events) > told or not lost_nodes(follower.view.events):

@@ -25,6 +25,7 @@ from dttui.inventory.models import Environment
 from dttui.jobs import JobDirectory
 from dttui.launch.boot import entry_commands, is_brought_back
 from dttui.launch.login_session import logout_kills
+from dttui.launch.stop_request import controller_pid, is_halted
 from dttui.preflight.hosts import DISK_NEEDED_MIB, DISK_WANTED_MIB
 from dttui.sanitize import clean
 from dttui.spec.findings import Finding, error, info, warning
@@ -208,9 +209,9 @@ def _jobs() -> Iterator[Trouble]:
         silence = "" if directory.is_over() else directory.silence(time.time())
         if silence:
             message = f"{summary.job_id}: {silence}"
-            is_stuck = directory.has_controller()
-            line = f"kill {_controllers().get(directory.path, '')}".strip() if is_stuck else ""
-            commands = [Remedy(line)] if line and line != "kill" else []
+            pid = controller_pid(directory) if directory.has_controller() else None
+            # What is halted takes no other signal but the last, and what hangs none that it handles itself.
+            commands = [Remedy(f"kill {'-CONT' if is_halted(pid) else '-9'} {pid}")] if pid is not None else []
             attach = Remedy(shlex.join(["dttui", "attach", summary.job_id]))
             yield _trouble(warning("job-unwatched", SUBJECT, message), *commands, attach)
 

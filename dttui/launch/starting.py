@@ -128,6 +128,16 @@ def start_controller(
             _spawn(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[lock])
 
 
+def would_start_controller(directory: JobDirectory, *, cleans_up: bool = False) -> bool:
+    """Whether `ensure_controller` would start one for a job now; changes nothing."""
+    if directory.has_controller() or not directory.launch.exists():
+        return False
+    if directory.is_over() and not (cleans_up and _has_something_left(directory)):
+        return False
+    # Another user's, or on a disk that is read-only: there is nothing to look at it with.
+    return os.access(directory.lock if directory.lock.exists() else directory.path, os.W_OK)
+
+
 def ensure_controller(directory: JobDirectory, *, expects_client: bool = False, cleans_up: bool = False) -> bool:
     """Start a controller for a job whose own has died; return whether one was started.
 
@@ -142,14 +152,12 @@ def ensure_controller(directory: JobDirectory, *, expects_client: bool = False, 
     Raises:
         NotFinishedError: none can be started here now.
     """
-    if directory.has_controller() or not directory.launch.exists():
-        return False
-    if directory.is_over() and not (cleans_up and _has_something_left(directory)):
+    if not would_start_controller(directory, cleans_up=cleans_up):
         return False
     try:
         lock = directory.claim()
     except OSError:
-        return False  # Another user's, or on a disk that is read-only: there is nothing to look at it with.
+        return False  # Its disk has become read-only, or has no locks.
     if lock is None:
         return False  # Somebody else has just started one.
     try:

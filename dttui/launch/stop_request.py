@@ -6,8 +6,10 @@ import contextlib
 import json
 import os
 import socket
+import struct
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from dtagent.protocol import rpc
@@ -34,13 +36,12 @@ def stop_job(directory: JobDirectory, *, force: bool) -> None:
     asked, so that it will be done even if that one dies; the job's events tell the rest. Nobody is asked anything.
 
     Raises:
-        NotFinishedError: no controller could be reached or started.
+        NotFinishedError: no controller could be reached or started, or the one that is there does not answer.
     """
     for _attempt in range(ATTEMPTS):
         ensure_controller(directory, cleans_up=True)
-        try:
-            link = _dialled(directory)
-        except NotFinishedError:
+        link = _dialled(directory)
+        if link is None:
             if directory.is_over():
                 return  # It ended by itself meanwhile.
             continue
@@ -56,6 +57,55 @@ def no_controller(directory: JobDirectory) -> NotFinishedError:
         _("no controller watches job {id}").format(id=directory.job_id),
         _("See {path}.").format(path=directory.controller_log),
     )
+
+
+def unanswered(directory: JobDirectory, pid: int | None) -> NotFinishedError:
+    """Return what is said where the controller of a job is there and does not answer.
+
+    Args:
+        directory: of the job.
+        pid: of the controller, as far as it is known.
+    """
+    job = directory.job_id
+    if pid is None:
+        message = _("the controller of job {id} does not answer").format(id=job)
+        return NotFinishedError(message, _("`dttui doctor` names its process and what to do."))
+    if is_halted(pid):
+        message = _("the controller of job {id}, process {pid}, is halted by a signal or a debugger").format(
+            id=job, pid=pid
+        )
+        hint = _(
+            "`kill -CONT {pid}` lets it go on, and it does then what it was asked. Or `kill -9 {pid}`, and then "
+            "`dttui stop {id}`: another controller takes over."
+        )
+    else:
+        message = _("the controller of job {id}, process {pid}, does not answer").format(id=job, pid=pid)
+        hint = _(
+            "If that lasts: `kill -9 {pid}`, and then `dttui stop {id}`: another controller takes over. "
+            "Ranks do not end with a controller."
+        )
+    return NotFinishedError(message, hint.format(pid=pid, id=job))
+
+
+def hanging(directory: JobDirectory) -> NotFinishedError | None:
+    """Return what is to be said of a controller that gives no sign of life; `None` where it does, or is gone."""
+    if not directory.has_controller() or not directory.silence(time.time()):
+        return None
+    return unanswered(directory, controller_pid(directory))
+
+
+def controller_pid(directory: JobDirectory) -> int | None:
+    """Return the process of a job's controller; `None` where none listens here, or it is of another container."""
+    with contextlib.suppress(OSError), _connected(directory) as link:
+        return _peer_of(link)
+    return None
+
+
+def is_halted(pid: int) -> bool:
+    """Whether a process is stopped by a signal or by who traces it."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(") ")[2][:1] in "Tt"
+    return False
 
 
 def greeting(directory: JobDirectory, *, prompts: bool) -> dict[str, Any]:
@@ -77,34 +127,63 @@ def address_of(directory: JobDirectory) -> Iterator[str]:
         os.close(descriptor)
 
 
-def _dialled(directory: JobDirectory) -> socket.socket:
-    """Return a connection to the controller; wait for one that is only just starting. Raises NotFinishedError."""
+def _connected(directory: JobDirectory) -> socket.socket:
+    """Return a connection to the controller. Raises OSError."""
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with address_of(directory) as address:
+            link.settimeout(REPLY_DEADLINE_S)
+            link.connect(address)
+    except OSError:
+        link.close()
+        raise
+    return link
+
+
+def _dialled(directory: JobDirectory) -> socket.socket | None:
+    """Return a connection to the controller, `None` where none is there; wait for one that is only just starting.
+
+    Raises:
+        NotFinishedError: it does not come to listen.
+    """
     deadline = time.monotonic() + DIAL_DEADLINE_S
     while True:
-        link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            with address_of(directory) as address:
-                link.settimeout(REPLY_DEADLINE_S)
-                link.connect(address)
-                return link
+            return _connected(directory)
         except OSError as error:
-            link.close()
             # It has its lock before it has its socket.
-            if time.monotonic() >= deadline or not directory.has_controller():
-                raise no_controller(directory) from error
+            if not directory.has_controller():
+                return None
+            if time.monotonic() >= deadline:
+                raise unanswered(directory, None) from error
             time.sleep(RETRY_S)
 
 
 def _is_noted(link: socket.socket, directory: JobDirectory, *, force: bool) -> bool:
-    """Ask; return whether the controller has answered."""
+    """Ask; return whether the controller has answered: else it is gone.
+
+    Raises:
+        NotFinishedError: it is there, and does not answer.
+    """
     frames = rpc.FrameReader()
-    with contextlib.suppress(OSError, rpc.FrameError):
+    try:
         for message in (greeting(directory, prompts=False), {"method": "stop", "force": force, "id": 1}):
             link.sendall(rpc.encode(message))
         while data := link.recv(READ_BYTES):
             if any(rpc.decode(line).get("method") == "reply" for line in frames.feed(data)):
                 return True
+    except TimeoutError as error:
+        if directory.has_controller():
+            raise unanswered(directory, _peer_of(link)) from error
+    except (OSError, rpc.FrameError):
+        pass
     return False
+
+
+def _peer_of(link: socket.socket) -> int | None:
+    """Return the process that listens at the other end; `None` where it is of another container."""
+    pid, _user, _group = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return pid or None
 
 
 def _secrets_here(directory: JobDirectory, known: Mapping[str, str]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -9,10 +10,11 @@ import time
 from pathlib import Path
 
 from dttui import jobs
+from dttui.errors import ExitCode
 from dttui.jobs import JobDirectory
 from tests.faults.leftovers import assert_nothing_is_left
 from tests.integration.headless import DEADLINE_S, dttui, result_of, shell_job, start_dttui, wait_for_state
-from tests.processes import controller_of
+from tests.processes import controller_of, is_stopped
 from tests.processes import ended_agents as ended_agents
 from tests.waiting import wait_until
 
@@ -65,6 +67,36 @@ def test_a_job_outlives_its_terminal_and_is_stopped_from_another(tmp_path: Path)
     assert stopped.returncode == 0, stopped.stderr
     assert dttui("status", directory.job_id).returncode == 103
     assert_nothing_is_left(directory)
+
+
+def test_a_stop_says_that_the_controller_is_halted_and_what_it_tells_to_do_stops_the_job(tmp_path: Path) -> None:
+    """Told within 60 s, by a stop and by the doctor; each of the two remedies stops a job within 60 s of it."""
+    for remedy in ("-CONT", "-9"):
+        (tmp_path / remedy).mkdir()
+        path = shell_job(tmp_path / remedy, {ONE: 1, TWO: 1}, "while :; do sleep 0.1; done")
+        assert dttui("--demo", "--apply", path, "--detach").returncode == 0
+        directory = jobs.find("last")
+        controller = controller_of(directory.path)
+        os.kill(controller, signal.SIGSTOP)
+        wait_until(functools.partial(is_stopped, controller), "it to stand still", DEADLINE_S)
+        try:
+            vain = dttui("stop", directory.job_id, deadline_s=60.0)
+            assert vain.returncode == ExitCode.NOT_FINISHED
+            assert (
+                f"the controller of job {directory.job_id}, process {controller}, is halted by a signal" in vain.stderr
+            )
+            assert f"`kill -CONT {controller}`" in vain.stderr
+            assert f"`kill -9 {controller}`, and then `dttui stop {directory.job_id}`" in vain.stderr
+            os.utime(directory.lock, (0, 0))  # As if it were long ago.
+            assert f"kill -CONT {controller}" in dttui("doctor", "--demo", deadline_s=60.0).stdout
+        finally:
+            os.kill(controller, signal.SIGCONT if remedy == "-CONT" else signal.SIGKILL)
+        if remedy == "-9":
+            stopped = dttui("stop", directory.job_id, deadline_s=60.0)
+            assert stopped.returncode == 0, stopped.stderr
+        wait_until(directory.is_over, "the job to end", 60.0)
+        assert dttui("status", directory.job_id).returncode == ExitCode.CANCELLED
+        assert_nothing_is_left(directory)
 
 
 def test_of_two_dttui_that_want_the_same_gpus_at_once_one_runs_and_the_other_says_who_has_them(tmp_path: Path) -> None:

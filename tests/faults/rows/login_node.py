@@ -35,6 +35,8 @@ ROWS = (
         (
             "tests/faults/test_any_hosts.py::test_a_job_begins_on_whichever_of_its_hosts_have_room_first",
             "tests/faults/test_any_hosts.py::test_what_no_host_of_its_kind_could_be_is_passed_over",
+            "tests/faults/test_any_hosts.py::"
+            "test_spares_of_a_job_that_began_elsewhere_are_checked_before_they_are_needed",
             f"{_QUEUE}test_a_host_that_cannot_take_part_is_passed_over_and_one_out_of_reach_holds_up_nobody",
         ),
     ),
@@ -63,6 +65,16 @@ ROWS = (
         (
             f"{_STOPPED}test_a_job_runs_on_while_dttui_and_its_controller_are_stopped_and_no_line_is_lost",
             f"{_TAKEN}test_a_controller_that_was_stopped_for_a_while_goes_on_without_blaming_a_host",
+        ),
+    ),
+    Fault(
+        "a controller is halted, or hangs, and is to stop its job",
+        "SIGSTOP to it, then `dttui stop` and what that tells to do, SIGCONT or SIGKILL; one that never answers",
+        ("P1", "P3"),
+        60,
+        (
+            f"{_STOPPED}test_a_stop_says_that_the_controller_is_halted_and_what_it_tells_to_do_stops_the_job",
+            "tests/unit/launch/test_stop_request.py::test_a_controller_that_does_not_answer_is_named_with_its_process",
         ),
     ),
     Fault(
