@@ -64,9 +64,22 @@ COMMANDS = {
 """Verb → module of this package, and the function in it."""
 LAUNCHING = ("apply", "again", "restart")
 """Verbs that start a job."""
-DRY = (*LAUNCHING, "stop", "remove", "preflight", "bench", "agents", "envs", "render", "init", "fmt", "import")
+DRY = (
+    *LAUNCHING,
+    "stop",
+    "attach",
+    "remove",
+    "preflight",
+    "bench",
+    "agents",
+    "envs",
+    "render",
+    "init",
+    "fmt",
+    "import",
+)
 """Verbs that do something, and say with `--dry-run` what that would be."""
-BOUNDED = (*DRY, "attach", "doctor", "queue")
+BOUNDED = (*DRY, "doctor", "queue")
 """Verbs that take time, which `--timeout` bounds."""
 
 

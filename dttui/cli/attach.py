@@ -12,12 +12,13 @@ from dtagent.protocol.events import Event, EventKind
 from dttui import jobs
 from dttui.app import App
 from dttui.cli.following import Interrupts, follow_job
-from dttui.cli.printing import one_line, print_rows
+from dttui.cli.printing import one_line, print_document, print_rows
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.rank_logs import LAST_LINES, RankPrinter, check_ranks, chosen_ranks
 from dttui.cli.showing import in_order, shown_to_the_end
 from dttui.errors import ExitCode, NotFinishedError
 from dttui.i18n import _
+from dttui.jobs import JobDirectory
 from dttui.words import state_name
 
 LAST_EVENTS = 12
@@ -34,7 +35,9 @@ def recent(events: list[Event]) -> list[Event]:
 
 def attach(options: Namespace) -> int | Coroutine[object, object, int]:
     """Follow a job to its end, or bring back the controllers of all jobs."""
-    return _bring_back_all(options) if options.all else _attach(options)
+    if options.all:
+        return _bring_back_all(options)
+    return _tell_dry(options) if options.dry_run else _attach(options)
 
 
 def _bring_back_all(options: Namespace) -> int:
@@ -45,8 +48,7 @@ def _bring_back_all(options: Namespace) -> int:
         directory = jobs.find(summary.job_id)
         if not directory.is_over():
             try:
-                is_led = directory.has_controller()
-                found[summary.job_id] = not is_led if options.dry_run else App().revive(directory)
+                found[summary.job_id] = App().would_revive(directory) if options.dry_run else App().revive(directory)
             except NotFinishedError as error:  # The others are to be followed all the same.
                 worst = error.exit_code
                 sys.stderr.write(one_line(f"{summary.job_id}: {error.message}") + "\n")
@@ -55,13 +57,40 @@ def _bring_back_all(options: Namespace) -> int:
         print_rows([{"job_id": job, key: is_new, **dry} for job, is_new in found.items()], options.output)
         return worst
     for job, is_new in found.items():
-        told = _("{id}: followed again") if is_new else _("{id}: followed as before")
+        told = _("{id}: followed again") if is_new else _what_stays(jobs.find(job))
         if is_new and options.dry_run:
             told = _("{id}: would be followed again")
         print(told.format(id=job))
     if not found:
         print(_("no job goes on"))
     return worst
+
+
+def _what_stays(directory: JobDirectory) -> str:
+    """Return what is told of a job that goes on and gets no other controller."""
+    if directory.has_controller():
+        return _("{id}: followed as before")
+    return _("{id}: nobody follows it, and no controller can be brought back: its files are incomplete, or read-only")
+
+
+def _tell_dry(options: Namespace) -> int:
+    """Say what becomes of a job's controller where somebody follows the job."""
+    directory = jobs.find_open(options.job, "attach")
+    state = App().follow(directory, reads_samples=False).view.state
+    is_over = directory.is_over()
+    is_new = App().would_revive(directory, cleans_up=True)
+    if options.output != "human":
+        row = {"job_id": directory.job_id, "state": state.value, "would_be_brought_back": is_new}
+        print_document({"dry_run": True, **row}, options.output)
+        return ExitCode.OK
+    told = _("{id}: would be followed again") if is_new else _what_stays(directory)
+    if is_over:
+        told = _("{id}: is over; its end would be shown")
+        if is_new:
+            told = _("{id}: is over; a controller would look again at hosts that were lost or still keep logs")
+    print(one_line(told.format(id=directory.job_id)))
+    print(_("Nothing was done: this is what would be."))
+    return ExitCode.OK
 
 
 async def _attach(options: Namespace) -> int:

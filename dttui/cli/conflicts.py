@@ -66,8 +66,6 @@ def _refuse_idle(options: Namespace, *, launches: bool) -> None:
         ("--dry-run", options.dry_run, () if looks else DRY),
         ("--timeout", options.timeout is not None, BOUNDED),
     ):
-        if option == "--dry-run" and options.verb == "attach" and options.all:
-            continue  # To bring controllers back is to do something; to follow a job is not.
         if given and not launches and options.verb not in verbs:
             raise UsageError(
                 _("{option} goes with verbs that do something: {verbs}").format(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+from collections.abc import Callable
 
 import pytest
 from dtagent.protocol.events import Event, EventKind
@@ -13,6 +15,10 @@ from dttui.cli import main
 from dttui.cli.attach import LAST_EVENTS, recent
 from dttui.cli.printing import Printer
 from dttui.i18n import msg
+from dttui.jobs import JobDirectory
+from dttui.jobs.event_log import EventLog
+from dttui.jobs.lost_nodes import LOG_REST
+from dttui.launch import control, starting
 
 
 def event(seq: int, kind: EventKind, node: str = "") -> Event:
@@ -40,18 +46,99 @@ def test_of_other_events_the_newest_are_shown(count: int) -> None:
     assert recent(events) == events[-LAST_EVENTS:]
 
 
-def test_what_would_be_followed_again_is_told_and_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    led, left = jobs.create("led"), jobs.create("left")
-    lock = led.claim()
+def led(directory: JobDirectory) -> Callable[[], None]:
+    """Have a controller lead a job; return how to let it go."""
+    lock = directory.claim()
     assert lock is not None
-    try:
-        assert main(["attach", "--all", "--dry-run", "--output", "json"]) == 0
-        rows = {row["job_id"]: row["would_be_brought_back"] for row in json.loads(capsys.readouterr().out)}
-        assert rows == {led.job_id: False, left.job_id: True}
-        assert main(["attach", "--all", "--dry-run"]) == 0
-        assert f"{left.job_id}: would be followed again" in capsys.readouterr().out
-        assert not left.has_controller()
-        # To follow one job changes nothing that could be left out.
-        assert main(["attach", left.job_id, "--dry-run"]) == 2
-    finally:
+    return functools.partial(os.close, lock)
+
+
+def begun(directory: JobDirectory) -> None:
+    directory.launch.write_text("{}")
+    EventLog(directory.events).add(EventKind.JOB_STATE, msg("running"), data={"state": "RUNNING"})
+
+
+def ended(directory: JobDirectory) -> None:
+    state = {"state": "FAILED", "exit_code": 1}
+    log = EventLog(directory.events)
+    log.add(EventKind.JOB_STATE, msg("failed"), data={"state": "FAILED"})
+    log.add(EventKind.OUTCOME, msg("failed"), data=state)
+
+
+def lost(directory: JobDirectory) -> None:
+    EventLog(directory.events).add(EventKind.NODE_STATE, msg("lost"), node="a", attempt=0, data={"state": "lost"})
+
+
+def without_rest(directory: JobDirectory) -> None:
+    data = {"code": LOG_REST, "severity": "warning", "subject": "a"}
+    EventLog(directory.events).add(EventKind.FINDING, msg("not fetched"), data=data)
+
+
+STATES: dict[str, tuple[Callable[[JobDirectory], object], ...]] = {
+    "just made": (),
+    "just made and led": (led,),
+    "running and led": (begun, led),
+    "running and unled": (begun,),
+    "over": (begun, ended),
+    "over and led": (begun, ended, led),
+    "over with a lost host": (begun, lost, ended),
+    "over with a lost host, and led": (begun, lost, ended, led),
+    "over without all logs": (begun, without_rest, ended),
+    "without what it was launched with, and over": (begun, lost, ended, lambda job: job.launch.unlink()),
+}
+
+
+@pytest.mark.parametrize("words", [("--all",), ("JOB",)], ids=str)
+@pytest.mark.parametrize("state", STATES)
+def test_a_dry_run_promises_what_attach_does(
+    state: str, words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = jobs.create("x")
+    let_go = [back for step in STATES[state] if callable(back := step(directory))]
+    started: list[str] = []
+
+    def start(job: JobDirectory, lock: int, **_options: object) -> None:
+        started.append(job.job_id)
         os.close(lock)
+
+    monkeypatch.setattr(starting, "start_controller", start)
+    monkeypatch.setattr(control, "DIAL_DEADLINE_S", 0.01)
+    said = [word.replace("JOB", directory.job_id) for word in words]
+    before = {path: path.stat().st_mtime_ns for path in directory.path.rglob("*")}
+    assert main(["attach", *said, "--dry-run", "--output", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    rows = told if isinstance(told, list) else [told]
+    assert (started, {path: path.stat().st_mtime_ns for path in directory.path.rglob("*")}) == ([], before)
+    assert all(row["dry_run"] for row in rows)
+    main(["attach", *said, "--timeout", "1s", "--output", "jsonl"])  # Else it follows who leads the job for ever.
+    assert [row["job_id"] for row in rows if row["would_be_brought_back"]] == [*dict.fromkeys(started)]
+    for back in let_go:
+        back()
+
+
+def test_what_would_be_followed_again_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    kinds = {
+        "led": "followed as before",
+        "left": "would be followed again",
+        "bare": "no controller can be brought back",
+    }
+    directories = {name: jobs.create(name) for name in kinds}
+    for name in ("led", "left"):
+        begun(directories[name])
+    let_go = led(directories["led"])
+    assert main(["attach", "--all", "--dry-run"]) == 0
+    of_all = capsys.readouterr().out
+    for name, directory in directories.items():
+        assert main(["attach", directory.job_id, "--dry-run"]) == 0
+        told = f"{directory.job_id}: "
+        assert kinds[name] in capsys.readouterr().out
+        assert kinds[name] in next(line for line in of_all.splitlines() if line.startswith(told))
+    assert not directories["left"].has_controller()
+    let_go()
+    for job in (directories["left"], directories["led"]):
+        ended(job)
+    lost(directories["led"])
+    assert main(["attach", directories["left"].job_id, "--dry-run"]) == 0
+    assert "is over; its end would be shown" in capsys.readouterr().out
+    assert main(["attach", directories["led"].job_id, "--dry-run"]) == 0
+    assert "would look again at hosts" in capsys.readouterr().out
