@@ -35,8 +35,12 @@ settings.load_profile("dttui")
 
 
 def pytest_configure() -> None:
-    """Let ctrl+c do its work even where the run was started in the background, which has it ignored, children too."""
+    """Let ctrl+c and a hang-up do their work even where the run was started in the background, or by `nohup`.
+
+    Either has them ignored, by children too.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 COMPUTING = ("tests/tui/", "tests/unit/")

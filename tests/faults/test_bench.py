@@ -179,8 +179,8 @@ def test_exactly_the_one_slow_link_is_named_and_screen_and_estimate_follow(
     try:
         for here, there in (("gpu1", "gpu3"), ("gpu3", "gpu1")):
             deployed[here].limit_to(deployed[there], "10mbit")
-        # What sorts packets into classes slows all of a cable: so it does on the third, too, and the others are alike.
-        deployed["gpu2"].limit_to(deployed["gpu1"], "40gbit")
+        # Else the third host's links would be as fast as the machine happens to be, each another: here both are alike.
+        deployed["gpu2"].limit("200mbit")
         report, found, warned = asyncio.run(measured_from_the_screen(deployed.inventory(tmp_path / "inventory.yaml")))
         plain = ping_pong(deployed["gpu1"], deployed["gpu3"])
     finally:
