@@ -65,8 +65,12 @@ class Training:
         self.hosts = [lab[name] for name in nodes]
         self.ranks = [name for name, count in nodes.items() for _ in range(count)]
         (seen_here(self.hosts[0]) / "here").touch()
-        policy = {"on_node_failure": "restart", "heartbeat_s": 5, "checkpoint": {"dir": KEPT, "shared": True}}
-        self.directory: JobDirectory = launched(tmp_path, on_hosts(lab, tmp_path), nodes, command, **policy, **recovery)
+        policy = {
+            "on_node_failure": "restart",
+            "heartbeat_s": 5,
+            "checkpoint": {"dir": KEPT, "shared": True},
+        } | recovery
+        self.directory: JobDirectory = launched(tmp_path, on_hosts(lab, tmp_path), nodes, command, **policy)
 
     def events(self) -> list[Event]:
         return self.directory.read_events()

@@ -114,7 +114,8 @@ def test_whatever_became_of_a_supervisor_or_its_journal_the_next_attempt_begins_
     lab: Lab, shared: Path, tmp_path: Path
 ) -> None:
     """Over within 200 s: the supervisor killed; with its daemon, over a journal torn, flipped, empty, of the future."""
-    training = Training(lab, tmp_path, BOTH, max_restarts=5)
+    # Longer than a busy machine takes to start the next daemon: till then the host is silent, and may not be lost.
+    training = Training(lab, tmp_path, BOTH, max_restarts=5, heartbeat_s=40)
     gpu2 = lab["gpu2"]
     damages: list[Callable[[Path], None] | None] = [None, tear, flip, empty, age]
     for attempt, damage in enumerate(damages):
