@@ -13,7 +13,7 @@ import functools
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from dtagent.protocol.tree import decode_tree
@@ -21,11 +21,11 @@ from dtagent.protocol.tree import decode_tree
 from dttui import locations
 from dttui.errors import UsageError
 from dttui.files import make_private
-from dttui.inventory.models import Inventory
+from dttui.inventory.models import Dataset, Environment, Inventory
 from dttui.jobs import JobDirectory
 from dttui.jobs.launch_file import LaunchFile
 from dttui.spec import parse_document
-from dttui.spec.models import Job
+from dttui.spec.models import DatasetRef, Job
 from dttui.workdir.selection import survey
 from dttui.workdir.upload import make_bundle
 
@@ -35,22 +35,29 @@ MOST_KEPT = 16
 """Job files of jobs that run, which are compared with the one to be launched in two ways."""
 
 
-def find_running(job: Job, inventory: Inventory, base: Path) -> JobDirectory | None:
+def find_running(job: Job, inventory: Inventory, base: Path, names: Collection[str]) -> JobDirectory | None:
     """Return the same job that is being started or runs under a controller, the newest of several.
 
     What was recorded at its launch is read and compared as values, so that what a newer dttui adds changes nothing.
 
     Args:
         job: as its file says.
-        inventory: the environments it uses.
+        inventory: where those are that it uses; whatever else has changed there is no other job's mark.
         base: directory that its relative paths start from.
+        names: of the environments that it names.
     """
     for directory, launch in _running():
-        if launch is None or launch.base.resolve() != base.resolve() or launch.inventory != inventory:
+        if launch is None or launch.base.resolve() != base.resolve():
             continue
-        if _document(directory) == job:
+        if _used(launch.inventory, job, names) == _used(inventory, job, names) and _document(directory) == job:
             return directory
     return None
+
+
+def _used(inventory: Inventory, job: Job, names: Collection[str]) -> tuple[dict[str, Environment], Dataset | None]:
+    """Return what an inventory says of the environments of some names, and of the job's dataset."""
+    environments = {item.name: item for item in inventory.environments if item.name in names}
+    return environments, inventory.find_dataset(job.dataset.id) if isinstance(job.dataset, DatasetRef) else None
 
 
 def find_earlier(job: Job, base: Path, file: str) -> tuple[JobDirectory, list[str]] | None:

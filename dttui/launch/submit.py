@@ -90,11 +90,19 @@ def _keep_plans(before: JobDirectory, directory: JobDirectory) -> None:
 
 def find_same(submission: Submission, plan: Plan) -> JobDirectory | None:
     """Return the job that was submitted so before and still runs, `None` where there is none."""
-    return find_running(submission.job, _chosen(submission, plan), submission.base)
+    named = _named(plan)
+    if submission.job.cluster.candidates != "any":
+        named |= {*plan.candidates}  # Else they are whatever others the inventory has.
+    return find_running(submission.job, submission.inventory, submission.base, named)
+
+
+def _named(plan: Plan) -> set[str]:
+    """Return the environments that take part, or are to take the place of those."""
+    return {node.name for node in plan.nodes} | {*plan.recovery.spares}
 
 
 def _chosen(submission: Submission, plan: Plan) -> Inventory:
     """Return the inventory of the environments that the job uses, or may come to use."""
-    chosen = {node.name for node in plan.nodes} | {*plan.recovery.spares, *plan.candidates}
+    chosen = _named(plan) | {*plan.candidates}
     environments = tuple(item for item in submission.inventory.environments if item.name in chosen)
     return submission.inventory.model_copy(update={"environments": environments})

@@ -8,6 +8,7 @@ import subprocess
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dtagent.protocol.events import EventKind
@@ -17,7 +18,7 @@ from dttui.cli.sources import read_submission
 from dttui.errors import UsageError
 from dttui.files import write_atomic
 from dttui.frameworks.bundle import PlannedProcess
-from dttui.inventory.models import Environment, Inventory
+from dttui.inventory.models import Dataset, DatasetVersion, Environment, Inventory
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
 from dttui.launch import submit as launch
@@ -271,6 +272,41 @@ def test_a_job_that_runs_from_the_same_file_as_it_was_before_is_found_with_what_
     data = {"state": "CANCELLED", "exit_code": 103}
     EventLog(directory.events).add(EventKind.OUTCOME, "", data=data)
     assert find_earlier(edited.job, base, "job.yaml") is None
+
+
+def dataset(name: str, path: str) -> Dataset:
+    return Dataset(id=name, versions=(DatasetVersion(id="1", path=path),))
+
+
+GPU2, GPU3 = Environment(name="gpu2", host="gpu2"), Environment(name="gpu3", host="gpu3")
+
+
+@pytest.mark.parametrize(
+    ("candidates", "changed", "is_same"),
+    [
+        ("[]", {"environments": (GPU2, GPU3, *INVENTORY.environments)}, True),
+        ("[]", {"datasets": (dataset("other", "/data/other"),)}, True),
+        ("any", {"environments": (*INVENTORY.environments, GPU2.model_copy(update={"host": "moved"}), GPU3)}, True),
+        ("[gpu2]", {"environments": (*INVENTORY.environments, GPU2, GPU3)}, True),
+        ("[gpu2]", {"environments": (*INVENTORY.environments, GPU2.model_copy(update={"host": "moved"}))}, False),
+        ("any", {"environments": (Environment(name="gpu1", host="moved"), GPU2)}, False),
+        ("[]", {"datasets": (dataset("own", "/moved"),)}, False),
+    ],
+)
+def test_only_what_an_inventory_says_of_a_jobs_own_environments_and_dataset_makes_another_job(
+    base: Path, monkeypatch: pytest.MonkeyPatch, candidates: str, changed: dict[str, Any], is_same: bool
+) -> None:
+    monkeypatch.setattr(launch, "start_controller", lambda *_arguments, **_options: None)
+    text = JOB.format(run="{script: train.py}").replace("nodes:", f"candidates: {candidates}, nodes:")
+    text = text.replace("dataset: none", "dataset: {id: own}")
+    job = parse_job(text, "job.yaml")
+    known = Inventory(environments=(*INVENTORY.environments, GPU2), datasets=(dataset("own", "/data/own"),))
+    first = Submission(job, known, base, text, "job.yaml", is_queued=True)
+    directory = submit(first, make_local_plan(first), expects_client=False)
+    if "datasets" in changed and is_same:
+        changed = {"datasets": (*known.datasets, *changed["datasets"])}
+    again = replace(first, inventory=known.model_copy(update=changed))
+    assert find_same(again, make_local_plan(again)) == (directory if is_same else None)
 
 
 def test_a_job_file_is_parsed_once_for_its_plan_its_places_and_what_runs_already(
