@@ -50,6 +50,7 @@ from dttui.jobs.checks import Cell, Check, cells_to_data
 from dttui.jobs.outcome import UNREACHABLE, AttemptOutcome, NodeEnd, NodeOutcome, Stage, cause_of
 from dttui.planning.models import BoundPlan, Plan
 from dttui.planning.resumption import Resume
+from dttui.preflight.agent_age import requires_group
 from dttui.preflight.preflight import Preflight
 from dttui.preflight.spares import SpareChecks
 from dttui.spec.failure_causes import ALERT
@@ -422,7 +423,7 @@ def make_nodes(
         heartbeat_s=plan.recovery.heartbeat_s,
         fences_itself=plan.recovery.self_fence_s is not None,
     )
-    shared.requires_group = plan.require_process_group is True and plan.world_size > 1
+    shared.requires_group = requires_group(plan)
     shared.log_share = max(LEAST_LOG_SHARE, shared.log_share / max(1, len(plan.nodes)))
     for planned in plan.nodes:
         environment = job.inventory.find(planned.name)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from dtagent.protocol.attempt_key import AttemptKey
@@ -89,6 +89,7 @@ class QueuePlaces:
         asked_at: Unix time at which its person asked.
         hosts: at which it stands; at all of its own without.
         others: that do as well, the best first; the job then starts on as many hosts as it has nodes.
+        pass_over: called with the name of such another one that lets the job not even wait, why, and what to do.
     """
 
     def __init__(
@@ -99,8 +100,10 @@ class QueuePlaces:
         asked_at: float,
         hosts: Collection[str] | None = None,
         others: Sequence[str] = (),
+        pass_over: Callable[[str, str, str], None] | None = None,
     ) -> None:
         self._job = job
+        self._pass_over = pass_over
         self._key = AttemptKey(job.directory.job_id, attempt)
         self._asked_at = asked_at
         now = asyncio.get_running_loop().time()
@@ -282,6 +285,8 @@ class QueuePlaces:
             self._fault = fault
         else:
             seat.is_unfit = True
+            if self._pass_over is not None:
+                self._pass_over(seat.environment.name, fault.message, fault.hint)
         self._changed.set()
 
     def _request(self, seat: _Seat) -> QueueRequest:
@@ -317,7 +322,7 @@ class QueuePlaces:
         before: dict[tuple[str, str], None] = {}
         taken: list[tuple[str, tuple[object, ...]]] = []
         words: list[str] = []
-        for seat in self._seats:
+        for seat in (item for item in self._seats if not item.is_unfit):
             reply, name = seat.reply, seat.environment.name
             if reply is None:
                 words.append(seat.error or msg("{host}: no answer yet", host=name))

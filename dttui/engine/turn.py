@@ -153,7 +153,7 @@ class Turn:
                 plan = named
         self._named = plan if plan.candidates else None
         others = [name for name in plan.candidates if name not in self._unfit]
-        return QueuePlaces(self._job, plan, following.attempt, asked_at, others=others)
+        return QueuePlaces(self._job, plan, following.attempt, asked_at, others=others, pass_over=self._pass_over)
 
     async def _take_seats(self, places: QueuePlaces, named: Plan, following: RecoveredState) -> RecoveredState | None:
         """Have those hosts take part whose turn it is; return what is to begin, `None` where they cannot.

@@ -68,9 +68,17 @@ def judge_answers(told: HostAnswers) -> dict[Check, Judgement]:
     return found
 
 
-def judge_agent(name: str, version: str) -> Judgement:
-    """Compare an agent with this dttui, which would have brought the one of its own version there."""
+def judge_agent(name: str, version: str, lacks: Sequence[Finding] = ()) -> Judgement:
+    """Compare an agent with this dttui, which would have brought the one of its own version there.
+
+    Args:
+        name: of the host.
+        version: of the agent.
+        lacks: what it cannot do and the job needs.
+    """
     shown = clean(version)
+    if lacks:
+        return Judgement(shown, tuple(lacks))
     if version == __version__:
         return Judgement(shown)
     message = _("{host}: the agent is {version}, and dttui {own}").format(host=name, version=shown, own=__version__)

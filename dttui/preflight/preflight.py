@@ -27,6 +27,7 @@ from dttui.planning.cost.links import MeasuredLink
 from dttui.planning.models import Finding, Plan, PlannedNode
 from dttui.planning.resumption import Resumption
 from dttui.preflight import hosts
+from dttui.preflight.agent_age import age_findings
 from dttui.preflight.container import image_drift, judge_image
 from dttui.preflight.framework_answers import shape_of, unread
 from dttui.preflight.framework_validation import FrameworkCheck
@@ -154,7 +155,9 @@ class Preflight:
             took_s = time.monotonic() - began
             is_command = node.environment.reach is Reach.EXEC
             reached = Judgement(node.environment.short_way if is_command else client.connection.address)
-            self.board.put(name, {Check.REACH: reached, Check.AGENT: hosts.judge_agent(name, version)}, took_s)
+            lacks = age_findings(name, client.hello, node.planned.processes, self._plan)
+            agent = hosts.judge_agent(name, version, lacks)
+            self.board.put(name, {Check.REACH: reached, Check.AGENT: agent}, took_s)
             if self._on_reached is not None:
                 self._on_reached(name)
             if name == self.board.names[0]:

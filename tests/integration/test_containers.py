@@ -113,5 +113,5 @@ async def test_an_agent_that_would_leave_containers_behind_is_refused_before_any
     have_older_agent(monkeypatch, TWO, removes_containers=False)
     run = {"command": ["true"], "container": {"engine": "docker", "image": "torch:2"}}
     gang = TestGang(tmp_path / "job", {ONE: 1, TWO: 1}, run=run)
-    caught = ended_with(await gang.gang.run(), ExitCode.LAUNCH, f"^{TWO}: its agent is too old for containers: ")
+    caught = ended_with(await gang.gang.run(), ExitCode.PREFLIGHT, f"^{TWO}: its agent is too old for containers: ")
     assert caught.hint == f"Upgrade it: dttui agents deploy {TWO}"

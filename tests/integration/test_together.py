@@ -100,7 +100,7 @@ async def test_an_agent_that_does_not_tell_of_groups_is_refused_at_the_start_whe
     have_older_agent(monkeypatch, TWO, tells_groups=False)
     required = job(tmp_path / "required", ALONE, {ONE: 1, TWO: 1}, require_process_group=True)
     caught = ended_with(
-        await required.gang.run(), ExitCode.LAUNCH, f"^{TWO}: its agent is too old for require_process_group: true"
+        await required.gang.run(), ExitCode.PREFLIGHT, f"^{TWO}: its agent is too old for require_process_group: true"
     )
     assert caught.hint == f"Upgrade it: dttui agents deploy {TWO}"
     told = job(tmp_path / "told", "", {ONE: 1, TWO: 1})

@@ -15,6 +15,7 @@ from dttui.engine.nodes.node_run import RETRY_S, NodeRun, is_undecided
 from dttui.engine.nodes.start_requests import StartRequests
 from dttui.errors import AgentError, HostError, HostUnreachableError
 from dttui.i18n import _
+from dttui.preflight.agent_age import too_old_for
 from dttui.workdir.upload import Bundle, send
 
 PREPARE_DEADLINE_S = 30.0
@@ -83,18 +84,15 @@ class NodeStart:
     def _refuse_old_agent(self) -> None:
         """Raise AgentError where the agent would leave what ends by nothing, is open to all, or is not seen."""
         hello = self.node.client.hello if self.node.client is not None else None
-        processes = self.node.planned.processes
-        if any(item.is_service for item in processes) and not (hello is not None and hello.ends_services):
-            message = _("{host}: its agent is too old for this framework: it would never end what only serves others")
-        elif any(item.engine_words for item in processes) and not (hello is not None and hello.removes_containers):
-            message = _("{host}: its agent is too old for containers: it would never remove one")
-        elif self.node.shared.is_elastic and not (hello is not None and hello.seals_rendezvous):
-            message = _("{host}: its agent is too old for an elastic job: the rendezvous would run anybody's code")
-        elif self.node.shared.requires_group and not (hello is not None and hello.tells_groups):
-            message = _("{host}: its agent is too old for require_process_group: true: it does not tell of groups")
-        elif self.node.shared.fences_itself and not (hello is not None and hello.fences_itself):
-            message = _("{host}: its agent is too old for recovery.self_fence_s: it would never end ranks by itself")
-        else:
+        shared = self.node.shared
+        message = too_old_for(
+            hello,
+            self.node.planned.processes,
+            is_elastic=shared.is_elastic,
+            requires_group=shared.requires_group,
+            fences_itself=shared.fences_itself,
+        )
+        if not message:
             return
         hint = _("Upgrade it: dttui agents deploy {host}").format(host=self.name)
         raise AgentError(self.name, message.format(host=self.name), hint)

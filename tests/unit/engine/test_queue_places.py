@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,8 +36,9 @@ INVENTORY = Inventory(
 class FakeAgents:
     """Agents that answer as told, or cannot be reached, and what was asked of them."""
 
-    def __init__(self, answers: Mapping[str, QueueReply | HostError]) -> None:
+    def __init__(self, answers: Mapping[str, QueueReply | HostError], old: Collection[str] = ()) -> None:
         self._answers = answers
+        self._old = old
         self.connects: list[str] = []
         self.asked: dict[str, list[QueueRequest]] = {}
 
@@ -55,7 +56,7 @@ class FakeAgents:
         async def close() -> None:
             pass
 
-        return SimpleNamespace(hello=SimpleNamespace(keeps_line=True), call=call, close=close)
+        return SimpleNamespace(hello=SimpleNamespace(keeps_line=name not in self._old), call=call, close=close)
 
 
 @pytest.fixture
@@ -68,7 +69,12 @@ async def standing() -> AsyncIterator[list[QueuePlaces]]:
 
 
 def stand(
-    monkeypatch: pytest.MonkeyPatch, agents: FakeAgents, standing: list[QueuePlaces], *named: str, others: Sequence[str]
+    monkeypatch: pytest.MonkeyPatch,
+    agents: FakeAgents,
+    standing: list[QueuePlaces],
+    *named: str,
+    others: Sequence[str],
+    pass_over: Callable[[str, str, str], None] | None = None,
 ) -> QueuePlaces:
     monkeypatch.setattr(queue_places, "AgentClient", agents)
     monkeypatch.setattr(queue_places, "POLL_S", 0.01)
@@ -78,7 +84,7 @@ def stand(
     job = JobContext(
         directory, EventLog(directory.events), FakeTransport({}), Nobody(), INVENTORY, _no_plan, Path(), {}
     )
-    places = QueuePlaces(job, made, 0, time.time(), others=others)
+    places = QueuePlaces(job, made, 0, time.time(), others=others, pass_over=pass_over)
     places.stand()
     standing.append(places)
     return places
@@ -117,3 +123,14 @@ async def test_a_job_keeps_nobody_waiting_for_hosts_on_which_it_never_has_room(
     stand(monkeypatch, agents, standing, "a", "b", others=["c"])
     await until(lambda: len(agents.asked.get("a", [])) > 20, "a to be asked again and again", 30.0)
     assert agents.asked["a"][-1].stands_aside is lets_by
+
+
+async def test_one_whose_agent_keeps_no_line_is_passed_over_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, standing: list[QueuePlaces]
+) -> None:
+    told: list[tuple[str, str, str]] = []
+    agents = FakeAgents({"a": HostUnreachableError("a", "no route"), "c": QueueReply(0.0, has_room=True)}, old=["c"])
+    stand(monkeypatch, agents, standing, "a", others=["c"], pass_over=lambda *words: told.append(words))
+    await until(lambda: agents.connects.count("a") > 3, "a to be tried again and again", 30.0)
+    assert told == [("c", "c: its agent is too old for --queue: it keeps no line", "Upgrade it: dttui agents deploy c")]
+    assert agents.connects.count("c") == 1

@@ -58,6 +58,7 @@ class FakePlaces:
         _asked_at: float,
         hosts: Collection[str] | None = None,
         others: Sequence[str] = (),
+        pass_over: object = None,
     ) -> None:
         self._named = [node.name for node in plan.nodes if hosts is None or node.name in hosts]
         self._others = [*others]

@@ -164,6 +164,29 @@ async def test_well_hosts_pass_all_checks_and_the_plan_is_made_of_their_facts() 
     assert agent.asked.count("listen") == agent.asked.count("hush") == 2
 
 
+@pytest.mark.parametrize(
+    ("needs", "what"),
+    [
+        ({"recovery": Recovery(on_node_failure="restart", self_fence_s=30)}, "recovery.self_fence_s"),
+        ({"require_process_group": True}, "require_process_group"),
+    ],
+)
+async def test_an_agent_too_old_for_what_the_job_needs_is_an_error_of_its_host_with_the_remedy(
+    needs: dict[str, Any], what: str
+) -> None:
+    able = {**HELLO, "agent_version": __version__, "tells_groups": True, "fences_itself": True}
+    wanted = make_job(*NAMES, **{"run": Run(script="train.py", workdir="/srv"), **needs})
+    old = Agent(hello={**HELLO, "agent_version": __version__})
+    board = await Checking(job=wanted, a=Agent(hello=able), b=old, c=Agent(hello=able)).run()
+    (found,) = (item for item in board.findings if item.code == "agent-too-old")
+    assert (found.severity.value, found.subject) == ("error", "b")
+    assert found.message.startswith(f"b: its agent is too old for {what}")
+    assert found.hint == "Upgrade it: dttui agents deploy b"
+    assert board.rows["b"][Check.AGENT].status is CheckStatus.ERROR
+    with pytest.raises(PreflightError, match="too old for"):
+        board.raise_errors()
+
+
 async def test_round_trips_are_kept_for_plans_to_come_and_leave_the_bandwidth_that_was_measured() -> None:
     record_links([MeasuredLink(kind="hosts", between=("a", "b"), bandwidth=1e9, round_trip_s=0.5, measured_at=1.0)])
     await Checking().run()
