@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,24 +12,23 @@ from typing import Any
 from dtagent.protocol.events import EventKind, JobState
 
 from dttui.engine.attempt import Attempt
-from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.context import JobContext
 from dttui.engine.decision import Decision, End, Restart, untried_spares
 from dttui.engine.fence import Fence
+from dttui.engine.pause import Pause
 from dttui.engine.recovered import PROMISE, Promise, RecoveredState, read_unfenced
+from dttui.engine.restart_news import restart_message, tell_of_nodes
 from dttui.engine.turn import Turn
 from dttui.errors import DttuiError, LaunchError
 from dttui.files import write_atomic
-from dttui.i18n import Message, msg
+from dttui.i18n import msg
 from dttui.jobs.aftermath import OUTCOME
-from dttui.jobs.event_log import SECRETS_AWAITED
 from dttui.jobs.exit_codes import outcome_data
 from dttui.jobs.outcome import AttemptOutcome, Stage, cause_of, failed
 from dttui.planning.lineup import Lineup
 from dttui.planning.models import Plan
 from dttui.planning.recovery import RecoveryPolicy
-from dttui.spec.findings import Finding, info, warning
-from dttui.timestamps import elapsed_s
+from dttui.spec.findings import Finding, warning
 from dttui.words import listed
 
 Decide = Callable[[AttemptOutcome, RecoveryPolicy, Sequence[AttemptOutcome]], Decision]
@@ -38,11 +36,7 @@ JITTER = 0.25
 """By what part of it a delay may be shorter or longer, so that jobs that failed together do not begin together."""
 FENCE_S = 8.0
 """What it takes a host to end its ranks once it has been without a word for long enough."""
-WORTH_TELLING_S = 0.5
-"""A delay of which it is told until when."""
 MOST_NAMES = 4
-SECRETS_S = 5.0
-"""How often it is looked whether secrets have come to lie beside the job file."""
 
 
 class JobRun:
@@ -72,8 +66,8 @@ class JobRun:
         self._attempt: Attempt | None = None
         self._fence = Fence(job)
         self._stopping = asyncio.Event()
+        self._pause = Pause(job, self._fence, self._stopping, self._tell)
         self._turn = Turn(job, self._plan_for, self._tell, self._stopping)
-        self._woken = asyncio.Event()
         self._force = False
 
     def request_stop(self, *, force: bool) -> None:
@@ -85,7 +79,7 @@ class JobRun:
 
     def retry_now(self) -> None:
         """Try at once to reach the hosts that are silent: somebody came who may answer for us."""
-        self._woken.set()
+        self._pause.wake()
         self._fence.retry_now()
         self._turn.retry_now()
         if self._attempt is not None:
@@ -127,7 +121,7 @@ class JobRun:
 
     async def _come(self) -> bool:
         """Wait until the next attempt may begin; return whether it may: no stop was asked for."""
-        if not await self._wait(self._next):
+        if not await self._pause.over(self._next):
             return False
         if not self._awaits_turn or not self._next.is_new:
             return True
@@ -212,7 +206,7 @@ class JobRun:
                     again = self._decide_without(unfit, outcome)
                     return await self._promise(outcome, again, ended) if isinstance(again, Restart) else again
                 return End(msg("another attempt cannot be planned: {reason}", reason=plan.errors[0].message))
-        self._tell_of_nodes(outcome, restart)
+        tell_of_nodes(self._job, outcome, restart)
         delay_s = restart.delay_s * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311  no secret
         now = self._job.log.clock.now()
         not_before = max(now + delay_s, self._fenced_at(outcome))
@@ -228,7 +222,7 @@ class JobRun:
             PROMISE: promise.model_dump(mode="json", exclude_defaults=True),
             OUTCOME: outcome_data(outcome),
         }
-        message = _restart_message(outcome, restart, not_before, delay_s)
+        message = restart_message(outcome, restart, not_before, delay_s)
         self._job.log.add(EventKind.JOB_STATE, message, attempt=outcome.attempt, data=data)
         if restart.changes:
             with contextlib.suppress(OSError):  # For who follows the job; the attempt itself writes it again.
@@ -252,80 +246,9 @@ class JobRun:
         heard = [node.heard_at for node in outcome.nodes.values() if node.is_silent and node.heard_at is not None]
         return max(heard) + limit_s + FENCE_S if heard and limit_s is not None else 0.0
 
-    def _tell_of_nodes(self, outcome: AttemptOutcome, restart: Restart) -> None:
-        """Tell of nodes that take no part any more, and of those that had better not."""
-        log = AttemptLog(self._job.log, outcome.attempt)
-        log.resume(self._job.log.every())
-        for name, replacement in restart.changes.items():
-            if name in restart.set_aside:
-                message = msg("{host} is set aside: attempts have failed there again and again", host=name)
-                log.tell(warning("set-aside", name, message, msg("Look at what the events tell of it.")))
-            said = msg("the job goes on without {host}", host=name)
-            if replacement is not None:
-                said = msg("{spare} takes the place of {host}", spare=replacement, host=name)
-            log.tell(info("replaced", name, said))
-            if name in outcome.left_behind:
-                message = msg("what runs on {host} is not known: the job goes on without waiting for it", host=name)
-                hint = msg("What is left there ends as soon as the host answers.")
-                log.tell(warning("unfenced", name, message, hint))
-        for name in restart.suspects:
-            message = msg("attempts have failed on {host} again and again, and nothing can take its place", host=name)
-            hint = msg("Name spares under recovery.spares, with on_node_failure: replace, or write recovery.min_nodes.")
-            log.tell(warning("suspect", name, message, hint))
-
-    async def _wait_for_secrets(self) -> bool:
-        """Wait until all secrets are known without which no rank is to begin; return whether they are: no stop came."""
-        told = False
-        while missing := await asyncio.to_thread(self._job.missing_secrets):
-            if not told:
-                told = True
-                message = msg(
-                    "waiting for the values of {names}, which another attempt needs", names=", ".join(missing)
-                )
-                hint = msg("Export them and call `dttui attach`, or write them to secrets.env beside the job file.")
-                self._tell(warning(SECRETS_AWAITED, "run.secrets", message, hint))
-            self._woken.clear()
-            waiting = [asyncio.create_task(event.wait()) for event in (self._stopping, self._woken)]
-            try:
-                await asyncio.wait(waiting, timeout=SECRETS_S, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in waiting:
-                    task.cancel()
-            if self._stopping.is_set():
-                return False
-        if told:
-            self._tell(info(SECRETS_AWAITED, "run.secrets", msg("all secrets are known again")))
-        return True
-
     def _tell(self, finding: Finding) -> None:
         """Tell of something between two attempts, as often as it is so."""
         self._job.log.add(EventKind.FINDING, finding.message, data=finding.event_data)
-
-    async def _wait(self, following: RecoveredState) -> bool:
-        """Wait until an attempt may begin that was promised; return whether it may: it was not stopped."""
-        promise = following.promise
-        waits_on = following.is_promised or (following.is_new and self._job.is_queued)
-        if waits_on and not await self._wait_for_secrets():
-            return False
-        if not following.is_held_back:
-            return True
-        left_s = min(elapsed_s(time.time(), promise.not_before), promise.delay_s)
-        deadline = asyncio.get_running_loop().time() + left_s
-        needed = set(promise.awaited)
-        if not needed <= set(self._fence.open):
-            needed = set()  # Of a host that was out of reach, and where nothing is left, nobody tells when it is back.
-        while not self._stopping.is_set():
-            rest_s = deadline - asyncio.get_running_loop().time()
-            if rest_s <= 0 or (needed and not needed & set(self._fence.open)):
-                return True
-            self._fence.changed.clear()
-            waiting = [asyncio.create_task(event.wait()) for event in (self._stopping, self._fence.changed)]
-            try:
-                await asyncio.wait(waiting, timeout=rest_s, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in waiting:
-                    task.cancel()
-        return False
 
     def _stopped_before(self) -> AttemptOutcome:
         """Return the outcome of a job that was stopped between two attempts."""
@@ -362,15 +285,3 @@ class JobRun:
         with contextlib.suppress(OSError, ValueError):
             return self._job.directory.read_bound_plan(attempt).plan
         return self._next.plan
-
-
-def _restart_message(outcome: AttemptOutcome, restart: Restart, not_before: float, delay_s: float) -> Message:
-    """Return in words why and when another attempt begins."""
-    at = time.strftime("%H:%M:%S", time.localtime(not_before))
-    why = outcome.message
-    if restart.awaited:
-        hosts = listed(list(restart.awaited), MOST_NAMES)
-        return msg("{why}; starting again at {time}, or as soon as {hosts} is clear", why=why, time=at, hosts=hosts)
-    if delay_s < WORTH_TELLING_S:
-        return msg("{why}; starting again", why=why)
-    return msg("{why}; starting again at {time}", why=why, time=at)

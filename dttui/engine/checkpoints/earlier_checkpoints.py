@@ -19,7 +19,7 @@ from dttui.agent_words import agent_text
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.checkpoints.checkpoint_calls import ask
 from dttui.engine.checkpoints.checkpoint_places import CheckpointPlace, places, read_plans, started_at
-from dttui.engine.checkpoints.resuming import choose
+from dttui.engine.checkpoints.resume_choice import choose
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.i18n import msg, nmsg
 from dttui.jobs import JobDirectory

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from dtagent.protocol.events import JobState
 
-from dttui.engine.checkpoints.resuming import resumed_in_vain
+from dttui.engine.checkpoints.resume_choice import resumed_in_vain
 from dttui.jobs.outcome import AttemptOutcome, NodeEnd, NodeOutcome, Stage
 from dttui.planning.resumption import Resume
 

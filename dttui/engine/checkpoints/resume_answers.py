@@ -1,0 +1,142 @@
+"""What hosts say of the checkpoints that attempts have left there, and what of that counts as an attempt's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from dtagent.protocol.checkpoints import (
+    MAX_SEARCH_S,
+    CheckpointsOf,
+    CheckpointsReply,
+    CheckpointsRequest,
+    PassedCheckpoint,
+)
+from dtagent.protocol.replication import CopiesReply, CopiesRequest, HeldCopy
+from dtagent.protocol.rpc import ErrorCode
+
+from dttui.agent_words import agent_text
+from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.checkpoints.checkpoint_places import CheckpointPlace, places
+from dttui.engine.nodes.node_run import NodeRun
+from dttui.errors import AgentError, HostError
+from dttui.i18n import msg
+from dttui.planning.models import BoundPlan
+from dttui.planning.resumption import Resumption
+from dttui.spec.findings import info, warning
+
+SEARCH_S = 30.0
+VERIFY_S = 10.0
+"""How long the newest may be read for before it is gone on from: a changed one may load without a word."""
+MOST = 8
+"""Of each directory, so many of the newest are told: where hosts write a part each, the newest that all have counts."""
+EARLY_S = 600.0
+"""What was changed so long before an attempt began is not its own; a file server's clock may be off by less."""
+
+
+async def own_answers(
+    nodes: Sequence[NodeRun],
+    before: Mapping[int, BoundPlan],
+    unwanted: Sequence[str],
+    resumption: Resumption,
+    log: AttemptLog,
+) -> dict[str, dict[CheckpointPlace, CheckpointsOf]]:
+    """Return what each node that answers has itself, by where it looked."""
+    where = {node.name: places(before, node.name, shared=resumption.shared) for node in nodes}
+    asked = [node for node in nodes if where[node.name] and node.client is not None]
+    # Where all see the same, one reads it.
+    verified = [node for node in asked if not resumption.shared or node is asked[0]]
+    replies = await asyncio.gather(
+        *(_ask(node, where[node.name], unwanted, log, VERIFY_S if node in verified else 0.0) for node in asked)
+    )
+    answers = {
+        node.name: dict(zip(where[node.name], reply.directories, strict=False))
+        for node, reply in zip(asked, replies, strict=True)
+        if reply is not None
+    }
+    if not resumption.shared:
+        return answers
+    passed = {item.path for found in answers.get(asked[0].name, {}).values() for item in found.passed} if asked else ()
+    return {
+        name: {
+            where: replace(told, complete=[item for item in told.complete if item.path not in passed])
+            for where, told in by_place.items()
+        }
+        for name, by_place in answers.items()
+    }
+
+
+def without_foreign(
+    answers: Mapping[str, Mapping[CheckpointPlace, CheckpointsOf]], begun: Mapping[int, float], nodes: Sequence[NodeRun]
+) -> dict[str, dict[CheckpointPlace, CheckpointsOf]]:
+    """Pass over what lay in `attempt-N` before that attempt of this job began: a job before used the same directory.
+
+    What lies in the directory itself counts for the first attempt: whoever put it there may mean it.
+    """
+    why = msg("it was there before the attempt began")
+    offsets_s = {node.name: node.clock_offset_s for node in nodes}
+
+    def sorted_out(found: CheckpointsOf, since: float) -> CheckpointsOf:
+        old = [item for item in found.complete if item.changed_ns is not None and item.changed_ns / 1e9 < since]
+        passed = [PassedCheckpoint(item.path, why) for item in old]
+        complete = [item for item in found.complete if item not in old]
+        return replace(found, complete=complete, passed=[*found.passed, *passed])
+
+    return {
+        name: {
+            place: sorted_out(found, begun[place.attempt] + offsets_s[name] - EARLY_S)
+            if place.attempt and place.attempt in begun
+            else found
+            for place, found in by_place.items()
+        }
+        for name, by_place in answers.items()
+    }
+
+
+def tell_passed(answers: Mapping[str, Mapping[CheckpointPlace, CheckpointsOf]], since: int, log: AttemptLog) -> None:
+    """Tell what is newer in the attempts since one than what is complete, and why it is not gone on from."""
+    told: set[str] = set()
+    for name, by_place in answers.items():
+        for item in (item for where, found in by_place.items() if where.attempt >= since for item in found.passed):
+            if item.path not in told:
+                told.add(item.path)
+                reason = agent_text(item.why, item.why_notice)
+                message = msg("{checkpoint} of {host} is passed over: {reason}",
+                               checkpoint=item.path, host=name, reason=reason)  # fmt: skip
+                log.tell(info("checkpoint-passed", item.path, message))
+
+
+async def add_copies(copies: dict[str, list[HeldCopy]], nodes: Sequence[NodeRun], stores: Sequence[str]) -> None:
+    """Add the copies that each node keeps in some directories; one whose agent knows of none has none."""
+
+    async def ask(node: NodeRun) -> list[HeldCopy]:
+        try:
+            if node.client is None:
+                return []
+            return (await node.client.call("copies", CopiesRequest(list(stores)), CopiesReply, SEARCH_S)).held
+        except HostError:
+            return []
+
+    for node, held in zip(nodes, await asyncio.gather(*map(ask, nodes)), strict=True):
+        copies[node.name] += held
+
+
+async def _ask(
+    node: NodeRun, places: Sequence[CheckpointPlace], unwanted: Sequence[str], log: AttemptLog, verify_s: float
+) -> CheckpointsReply | None:
+    request = CheckpointsRequest([place.directory for place in places], list(unwanted), MOST, SEARCH_S, verify_s)
+    try:
+        if node.client is None:
+            return None
+        return await node.client.call("checkpoints", request, CheckpointsReply, MAX_SEARCH_S + 15.0)
+    except AgentError as error:
+        reason = error.message
+        hint = error.hint
+        if error.code == ErrorCode.UNKNOWN_METHOD:
+            reason = msg("its agent is too old to look for checkpoints")
+            hint = msg("Upgrade the agent: dttui agents deploy {host}", host=node.name)
+        log.tell(warning("checkpoints-unseen", node.name, msg("{host}: {reason}", host=node.name, reason=reason), hint))
+    except HostError:
+        pass  # Who watches the hosts tells.
+    return None

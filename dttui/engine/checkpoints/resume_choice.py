@@ -1,0 +1,120 @@
+"""Which checkpoint an attempt goes on from, of those that hosts have told. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from dtagent.protocol.checkpoints import (
+    PART,
+    CheckpointsOf,
+    FoundCheckpoint,
+)
+from dtagent.protocol.replication import HeldCopy
+
+from dttui.engine.checkpoints.checkpoint_places import CheckpointPlace
+from dttui.engine.checkpoints.replication.placing import PlacedCheckpoint
+from dttui.jobs.outcome import AttemptOutcome, Stage
+from dttui.planning.resumption import Resume
+from dttui.spec.failure_causes import CauseKind, kind_of
+
+MOST_IN_VAIN = 2
+"""So many attempts go on from one checkpoint without reporting a step; the next takes an older one."""
+_ACQUITS = (CauseKind.NODE, CauseKind.GPU, CauseKind.COMMUNICATION, CauseKind.SERVICE)
+"""Kinds of causes that say nothing against the checkpoint from which the attempt went on."""
+
+
+def choose(complete: Mapping[str, Sequence[FoundCheckpoint]]) -> dict[str, FoundCheckpoint]:
+    """Return the newest that each node has which has any: where each writes a part, the newest step that all have.
+
+    Args:
+        complete: node → what it has, the newest first.
+    """
+    if not complete:
+        return {}
+    steps = [[item.step for item in found] for found in complete.values()]
+    common = [step for step in steps[0] if step is not None and all(step in others for others in steps)]
+    if common:
+        newest = max(common)
+        return {name: next(item for item in found if item.step == newest) for name, found in complete.items()}
+    if len(complete) == 1 or all(step is None for told in steps for step in told):
+        return {name: found[0] for name, found in complete.items()}
+    return {}
+
+
+def written_in(
+    attempt: int,
+    ranks: Mapping[str, int],
+    answers: Mapping[str, Mapping[CheckpointPlace, CheckpointsOf]],
+    copies: Mapping[str, Sequence[HeldCopy]],
+    unwanted: Collection[str],
+) -> dict[int, list[PlacedCheckpoint]]:
+    """Return what each node has written in an attempt and where it lies now, the newest first.
+
+    Args:
+        attempt: which.
+        ranks: node that took part in it → its rank.
+        answers: node → what it has itself, by where it looked.
+        copies: node → what it keeps of others.
+        unwanted: paths that are passed over.
+    """
+    found: dict[int, dict[tuple[str, float], PlacedCheckpoint]] = {}
+    for name, by_place in answers.items():
+        for where, told in by_place.items():
+            if where.attempt == attempt and name in ranks:
+                for item in told.complete:
+                    candidate = PlacedCheckpoint(item, item.path == where.directory, {name: item.path})
+                    found.setdefault(ranks[name], {})[item.path, item.time] = candidate
+    for name, held in copies.items():
+        for copy in held:
+            if copy.attempt != attempt or copy.form == PART or copy.path in unwanted or copy.source in unwanted:
+                continue
+            of_rank = found.setdefault(copy.node_rank, {})
+            same = of_rank.get((copy.source, copy.time))
+            if same is None:
+                item = FoundCheckpoint(copy.source, copy.form, copy.step, copy.size_bytes, copy.time)
+                same = of_rank[copy.source, copy.time] = PlacedCheckpoint(item, False)
+            same.holders.setdefault(name, copy.path)
+    return {rank: sorted(items.values(), key=_age, reverse=True) for rank, items in found.items()}
+
+
+def newest_of(written: Mapping[int, Sequence[PlacedCheckpoint]]) -> dict[int, PlacedCheckpoint]:
+    """Return what is chosen of what the nodes have written, by their rank."""
+    complete = {str(rank): [item.found for item in items] for rank, items in written.items() if items}
+    chosen = choose(complete)
+    return {int(rank): next(item for item in written[int(rank)] if item.found is one) for rank, one in chosen.items()}
+
+
+def _age(item: PlacedCheckpoint) -> tuple[int, float]:
+    return (-1 if item.found.step is None else item.found.step, item.found.time)
+
+
+def resumed_in_vain(resumed: Mapping[int, Resume | None], history: Sequence[AttemptOutcome]) -> list[str]:
+    """Return the checkpoints from which attempts went on again and again without a step, as if these were to blame.
+
+    One that the script could not read is among them at once.
+
+    They are not where the attempt never ran, where a host, a GPU or the network failed, or where the script reports no
+    steps at all: a checkpoint may be the only one, and without it training would begin anew.
+
+    Args:
+        resumed: attempt → what it went on from.
+        history: how attempts ended.
+    """
+    unread = {outcome.attempt for outcome in history if outcome.could_not_resume}
+    makes_steps = any(outcome.first_step is not None for outcome in history)
+    blaming = unread | {
+        outcome.attempt
+        for outcome in history
+        if outcome.first_step is None
+        and makes_steps
+        and outcome.stage is Stage.RUN
+        and kind_of(outcome.why) not in _ACQUITS
+        and not outcome.gone  # Whatever the ranks elsewhere said first.
+    }
+    against: Counter[str] = Counter()
+    for number, resume in sorted(resumed.items()):
+        if number in blaming and resume is not None:
+            weight = MOST_IN_VAIN if number in unread else 1
+            against.update({path: weight for path in (resume.checkpoint, *resume.elsewhere.values())})
+    return [path for path, count in against.items() if count >= MOST_IN_VAIN]
