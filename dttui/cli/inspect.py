@@ -23,7 +23,7 @@ from dttui.cli.printing import (
 from dttui.cli.rank_logs import check_ranks, log_rows
 from dttui.errors import ExitCode, NotFinishedError, UsageError
 from dttui.i18n import _
-from dttui.jobs import LogFollower, LogLines, parse_since, speed_of, whole_line
+from dttui.jobs import COMMUNICATION, LogFollower, LogLines, parse_since, speed_of, whole_line
 from dttui.jobs.plan_file import read_plan_file
 from dttui.timestamps import elapsed_s
 from dttui.words import clock, measure_name, node_state_name, state_name
@@ -65,6 +65,8 @@ def status(options: Namespace) -> int:
             numbers = "  ".join(f"{measure_name(key)} {value:g}" for key, value in _numbers(newest).items())
             whose = _("rank {rank}").format(rank=newest.rank)
             print(f"  {whose}: {numbers}")
+        if view.communication is not None and COMMUNICATION not in view.figures:
+            print(figures_text({COMMUNICATION: view.communication}), end="")
         print(figures_text(view.figures), end="")
         print(failure_text(view, directory) + places_text(view, directory), end="")
     return view.exit_code if view.exit_code is not None else ExitCode.NOT_FINISHED

@@ -159,6 +159,8 @@ class Printer:
             if 0 <= event.time - self._metric_at < METRIC_INTERVAL_S:  # A clock that was set back silences none.
                 return ""
             text = "  ".join(_metric_parts(event.data))
+            if not text:
+                return ""
             # Ranks that do not train together all report; a step is said once, and the lowest rank's is the job's.
             which = (event.attempt, event.rank or 0)
             if which[0] == self._metric_of[0] and (which[1] > self._metric_of[1] or text == self._metric_text):
@@ -333,6 +335,7 @@ def job_document(view: JobView, directory: JobDirectory) -> dict[str, Any]:
         "failures": [to_wire(failure) for failure in view.failures],
         "cause": found.cause.code if found is not None and found.cause is not None else None,
         "advice": found.advice if found is not None else (),
+        "communication": asdict(view.communication) if view.communication is not None else None,
         "figures": {name: asdict(figure) for name, figure in view.figures.items()},
         "versions": view.versions,
         "checkpoints": {name: node.checkpoints for name, node in view.nodes.items() if node.checkpoints},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from dttui.jobs.figures import GPU_MEMORY, SAMPLES, STEP_TIME, TOKENS, Figure
+from dttui.jobs.figures import COMMUNICATION, GPU_MEMORY, SAMPLES, STEP_TIME, TOKENS, Figure
 from dttui.jobs.training_speed import TrainingSpeed
 from dttui.planning.models import BoundPlan
 
@@ -29,6 +29,8 @@ def compare_with_estimate(
         SAMPLES: Figure(measured=speed.of(SAMPLES)),
         GPU_MEMORY: Figure(measured=None if peak_mib is None else peak_mib * GB_PER_MIB),
     }
+    if (share := speed.of(COMMUNICATION)) is not None:
+        found[COMMUNICATION] = Figure(measured=share)
     if estimate is None:
         return found
     time, memory = estimate.step_time_s, estimate.memory_per_gpu_gb
@@ -37,10 +39,12 @@ def compare_with_estimate(
         TOKENS: Figure(estimate.tokens_per_s),
         SAMPLES: Figure(estimate.samples_per_s),
         GPU_MEMORY: Figure(memory.low, memory.low, memory.high),
+        COMMUNICATION: Figure(100 * estimate.communication_share),
     }
     return {
         name: Figure(figure.estimated, figure.low, figure.high, found[name].measured)
         for name, figure in estimated.items()
+        if name in found
     }
 
 

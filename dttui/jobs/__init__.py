@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dttui.jobs.event_log import read_events as read_events
     from dttui.jobs.event_text import EventWords as EventWords
     from dttui.jobs.event_text import event_words as event_words
+    from dttui.jobs.figures import COMMUNICATION as COMMUNICATION
     from dttui.jobs.figures import Figure as Figure
     from dttui.jobs.figures import figure_names as figure_names
     from dttui.jobs.following import metric_event as metric_event

@@ -56,7 +56,7 @@ class Course:
 
     def take(self, attempt: int, metric: Metric) -> None:
         """Take a report of an attempt in."""
-        if self._rank is not None and metric.rank > self._rank:
+        if metric.is_of_payload or (self._rank is not None and metric.rank > self._rank):
             return
         if metric.rank != self._rank:
             self._rank, self._current = metric.rank, None

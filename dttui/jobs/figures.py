@@ -12,6 +12,8 @@ from dttui.jobs.aftermath import OUTCOME
 from dttui.jobs.decoding import taken
 
 STEP_TIME, TOKENS, SAMPLES, GPU_MEMORY = "step_time_s", "tokens_per_s", "samples_per_s", "memory_per_gpu_gb"
+COMMUNICATION = "communication_percent"
+"""Only of jobs that measure it."""
 FIGURES = "figures"
 """Of an `AttemptOutcome`."""
 
@@ -45,4 +47,5 @@ def figure_names() -> dict[str, str]:
         TOKENS: _("tokens a second"),
         SAMPLES: _("samples a second"),
         GPU_MEMORY: _("GB of the fullest GPU"),
+        COMMUNICATION: _("% of the time in communication"),
     }

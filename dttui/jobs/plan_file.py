@@ -34,6 +34,13 @@ class SeenNode:
 
 
 @dataclass(frozen=True)
+class SeenEstimate:
+    """Of an `Estimate`, what is shown."""
+
+    communication_share: float
+
+
+@dataclass(frozen=True)
 class SeenPlan:
     """Of a `Plan`, what is shown."""
 
@@ -45,6 +52,7 @@ class SeenPlan:
     secrets: tuple[str, ...] = ()
     rendezvous_timeout_s: float = 300.0
     backend: str = ""
+    estimate: SeenEstimate | None = None
 
 
 def read_plan_file(path: Path) -> SeenPlan:

@@ -7,7 +7,7 @@ from statistics import median
 
 from dtagent.protocol.events import Metric
 
-from dttui.jobs.figures import SAMPLES, TOKENS
+from dttui.jobs.figures import COMMUNICATION, SAMPLES, TOKENS
 
 MOST = 2048
 """Spans and speeds that are kept; beyond it two neighbours become one."""
@@ -21,6 +21,8 @@ class TrainingSpeed:
     """Takes the reports of a job, of which the lowest rank's count: all ranks report the same steps."""
 
     def __init__(self) -> None:
+        self._shares: list[float] = []
+        """Of communication, as any rank measured them."""
         self._begin(None)
 
     def _begin(self, first: Metric | None) -> None:
@@ -31,15 +33,15 @@ class TrainingSpeed:
 
     def take(self, metric: Metric) -> tuple[int, float] | None:
         """Take a report; return the steps and seconds since the one before, `None` where it says nothing of them."""
-        if self._last is not None and metric.rank > self._last.rank:
+        if metric.communication_percent is not None:
+            _add(self._shares, metric.communication_percent)
+        if metric.is_of_payload or (self._last is not None and metric.rank > self._last.rank):
             return None
         if self._last is None or metric.rank < self._last.rank:
             self._begin(metric)
         for name, speeds in self._speeds.items():
             if (speed := metric.value(name)) is not None:
-                speeds.append(speed)
-                if len(speeds) > MOST:
-                    speeds[:] = speeds[::2]
+                _add(speeds, speed)
         before = self._last
         if metric.step is None or metric.time is None or before is None:
             return None
@@ -77,6 +79,12 @@ class TrainingSpeed:
         return median(windows) if windows else None
 
     def of(self, name: str) -> float | None:
-        """Return the usual one of what ranks reported as `tokens_per_s` or `samples_per_s`."""
-        speeds = self._speeds[name]
-        return median(speeds) if speeds else None
+        """Return the usual one of what ranks reported: a speed, or `communication_percent` of all of them."""
+        values = self._shares if name == COMMUNICATION else self._speeds[name]
+        return median(values) if values else None
+
+
+def _add(values: list[float], value: float) -> None:
+    values.append(value)
+    if len(values) > MOST:
+        values[:] = values[::2]

@@ -19,6 +19,7 @@ from dttui.jobs.event_log import QUEUED, STANDING
 from dttui.jobs.exit_codes import told_cause
 from dttui.jobs.figures import Figure, figures_of
 from dttui.jobs.host_curves import HostCurves
+from dttui.jobs.joined_reports import carried, communication_of, joined
 from dttui.redaction import Redaction
 from dttui.spec.severity import Severity
 from dttui.timestamps import elapsed_s
@@ -375,14 +376,18 @@ class JobView:
         is_one_of_ours = self.plan is None or 0 <= metric.rank < self.plan.world_size
         if attempt == self.reported_in and is_one_of_ours:
             before = self.reported.get(metric.rank)
-            self.reported[metric.rank] = metric if before is None else _carried(before, metric)
+            self.reported[metric.rank] = metric if before is None else carried(before, metric)
+        if metric.is_of_payload:
+            if self.metrics and self.metrics[-1].rank == metric.rank:
+                self.metrics[-1] = replace(self.metrics[-1], communication_percent=metric.communication_percent)
+            return
         if self.metrics and metric.rank > self.metrics[-1].rank:
             return
         if self.metrics and metric.rank < self.metrics[-1].rank:
             self.metrics.clear()
             self._numbers.clear()
         if self.metrics and metric.step is not None and metric.step == self.metrics[-1].step:
-            metric = _joined(self.metrics.pop(), metric)
+            metric = joined(self.metrics.pop(), metric)
             self._numbers.pop()
         self.metrics.append(metric)
         self._reports += 1
@@ -411,6 +416,12 @@ class JobView:
         if not self.metrics:
             return None
         return self.reported.get(self.metrics[-1].rank, self.metrics[-1])
+
+    @property
+    def communication(self) -> Figure | None:
+        """Which share of the time its ranks communicate, in percent; see there."""
+        estimate = self.plan.estimate if self.plan is not None else None
+        return communication_of(self.reported.values(), estimate.communication_share if estimate is not None else None)
 
     def silences(self, now: float) -> dict[str, float]:
         """Return the nodes that have fallen silent, and for how many seconds at Unix time `now`."""
@@ -480,19 +491,3 @@ class JobView:
                 time=float(data.get("time", event.time)),
             )
         )
-
-
-def _carried(earlier: Metric, later: Metric) -> Metric:
-    """Return the later report of a rank; a line at the end of an epoch, or of an evaluation, may name no step."""
-    is_broken = "loss" in (later.not_finite or ())
-    return replace(
-        later,
-        step=earlier.step if later.step is None else later.step,
-        loss=earlier.loss if later.loss is None and not is_broken else later.loss,
-    )
-
-
-def _joined(earlier: Metric, later: Metric) -> Metric:
-    """Return what two reports say of one step: a trainer may use several lines for it."""
-    known = {name: value for name, value in vars(later).items() if value is not None and name != "extra"}
-    return replace(earlier, **known, extra={**earlier.extra, **later.extra})

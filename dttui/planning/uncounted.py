@@ -57,6 +57,7 @@ JOB_CLASSES: dict[str, str | Uncounted] = {
     "communication.overlap": Uncounted(OVERLAP),
     "communication.rendezvous_timeout": NEUTRAL,
     "communication.collective_timeout": NEUTRAL,
+    "communication.measure": NEUTRAL,
     "communication.allreduce.buffer_size": Uncounted(OVERLAP),
     "communication.allreduce.op": NEUTRAL,
     "communication.collective_ops.allreduce.buffer_size": Uncounted(OVERLAP),

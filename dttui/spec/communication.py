@@ -121,6 +121,12 @@ class Communication(Section):
     DTTUI_CONFIG, and have to pass it on: to torch by `init_process_group(timeout=…)`.
     """
 
+    measure: bool | None = Field(default=None, json_schema_extra=LAUNCHED)
+    """Whether ranks measure which share of a step they have collectives of torch under way, and report it.
+
+    It is shown beside the estimate's. Time that hides behind computing counts, and so does waiting for slower ranks.
+    """
+
     @property
     def rendezvous_timeout_s(self) -> float:
         """The same in seconds."""

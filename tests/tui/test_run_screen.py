@@ -116,6 +116,21 @@ async def test_losses_without_a_step_are_drawn_by_epoch_or_in_their_order() -> N
             assert "steps/s 3" in text_of(app, "#title-right")
 
 
+async def test_the_share_of_communication_is_shown_beside_the_newest_report_and_drawn() -> None:
+    inventory = make_inventory()
+    writer = JobWriter(job(*CHOSEN), inventory)
+    writer.state(JobState.RUNNING, "all ranks run")
+    app = make_app(inventory, attach=writer.directory)
+    async with app.run_test(size=SIZE) as pilot:
+        for step in (1, 2):
+            writer.report(Metric(0, step, loss=2.5))
+            writer.report(Metric(0, communication_percent=20.0 + step))
+        writer.report(Metric(1, communication_percent=40.0))
+        await look(app, pilot)
+        assert "communication 31%" in text_of(app, "#title-right")
+        assert "communication (%) by step" in screen_text(app)
+
+
 async def test_the_use_of_the_gpus_is_drawn_by_minute_and_leaves_loss_and_speed_the_room_of_a_narrow_screen() -> None:
     inventory = make_inventory()
     writer = JobWriter(job(*CHOSEN), inventory)

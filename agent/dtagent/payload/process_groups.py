@@ -33,9 +33,7 @@ LAUNCHERS = r"(?:python[\d.]*|torchrun|accelerate|deepspeed|horovodrun|mpirun|mp
 """Programs that may run what trains."""
 
 
-def watch(
-    path: str, local_rank: int | None, others: dict[str, Callable[[Any], None]] | None = None
-) -> Callable[[], None]:
+def watch(path: str, local_rank: int | None, *others: dict[str, Callable[[Any], None]]) -> Callable[[], None]:
     """Keep a record of this process at `path`: `notes` of what it imports and starts, and its `groups`.
 
     Returns what is to be called when the process ends by itself. Of `others`, each is called with the module of its
@@ -50,7 +48,7 @@ def watch(
         "multiprocessing.process": rank.hook_multiprocessing,
         "subprocess": rank.hook_subprocess,
     }
-    for name, other in (others or {}).items():
+    for name, other in [item for more in others for item in more.items()]:
         hooks[name] = _one_after_another(hooks[name], other) if name in hooks else other
     for name, hook in hooks.items():
         if name in sys.modules:  # In a process that was forked with its imports done.

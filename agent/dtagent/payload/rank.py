@@ -24,6 +24,8 @@ from collections.abc import Callable
 
 TRACEBACK_LIMIT = 16 * 1024
 ERROR_LIMIT = 4 * 1024
+PLACE = os.path.dirname(os.path.abspath(__file__))
+"""Of this file and those beside it; Python takes `__file__` away before it calls what is to be called at the end."""
 AGAIN = "… torchrun has started the ranks again: from here on by a new process …"
 """A line of a log, known to whoever shows it in other languages."""
 
@@ -42,13 +44,23 @@ def main(argv: list[str]) -> None:
         _write(os.path.join(home, "ranks", f"{rank}.json"), record)
     else:
         _write_in_place_of_earlier(home, rank, {**record, **_place()})
-    hooks = _let_be_asked(os.path.join(home, "asked"), rank, record["start_time"])
-    end_watch = _watch_groups(os.path.join(home, "ranks", f"{rank}.group.json"), hooks)
+    asked = _let_be_asked(os.path.join(home, "asked"), rank, record["start_time"])
+    measured, end_measuring = _measure_communication(int(rank))
+    end_watch = _watch_groups(os.path.join(home, "ranks", f"{rank}.group.json"), asked, measured)
     # A crash in compiled code then leaves a traceback too, also that of a worker process started anew.
     faulthandler.enable()
     os.environ.setdefault("PYTHONFAULTHANDLER", "1")
     pid = os.getpid()
-    has_failed = False
+    has_failed, code = False, 0
+
+    def end_measured() -> None:
+        if os.getpid() == pid and not end_measuring():
+            sys.stdout.flush()
+            sys.stderr.flush()
+            leave(code)
+
+    leave = os._exit
+    atexit.register(end_measured)  # First, so that it is called last.
 
     def end_well() -> None:
         if os.getpid() == pid and not has_failed:
@@ -74,6 +86,7 @@ def main(argv: list[str]) -> None:
         while frames is not None and frames.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
             frames = frames.tb_next
         _leave_out(frames, "process_groups.py")
+        _leave_out(frames, "communication.py")
         code = 130 if isinstance(error, KeyboardInterrupt) else 1
         if os.getpid() == pid:  # Else it is a child that the script forked, and not the rank.
             told, text = _describe(error, frames)
@@ -91,7 +104,7 @@ class _Collectives:
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
         """Return where it is; `None` of any other module."""
-        place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "collectives")
+        place = os.path.join(PLACE, "collectives")
         file = os.path.join(place, "__init__.py")
         if name != "dttui_collectives" or not os.path.exists(file):
             return None
@@ -100,7 +113,7 @@ class _Collectives:
 
 def _leave_out(frames: types.TracebackType | None, name: str) -> None:
     """Take the frames of a file beside this one out of a traceback."""
-    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
+    beside = os.path.join(PLACE, name)
     while frames is not None:
         while frames.tb_next is not None and frames.tb_next.tb_frame.f_code.co_filename == beside:
             frames.tb_next = frames.tb_next.tb_next
@@ -139,13 +152,13 @@ def _write_in_place_of_earlier(home: str, rank: str, body: dict[str, int]) -> No
         os.close(lock)
 
 
-def _watch_groups(path: str, hooks: dict[str, Callable[[object], None]]) -> Callable[[], None]:
+def _watch_groups(path: str, *hooks: dict[str, Callable[[object], None]]) -> Callable[[], None]:
     """Have it noted which process groups the script forms, where the file beside this one is there that does it.
 
     Returns what is to be called at a good end. Hooks are called with modules once those were imported.
     """
     with contextlib.suppress(Exception):  # It is for those who watch; the script is to run without it as well.
-        end: Callable[[], None] = _beside("process_groups").watch(path, _local_rank(), hooks)
+        end: Callable[[], None] = _beside("process_groups").watch(path, _local_rank(), *hooks)
         return end
     return lambda: None
 
@@ -158,9 +171,21 @@ def _let_be_asked(folder: str, rank: str, start_time: int) -> dict[str, Callable
     return {}
 
 
+def _measure_communication(rank: int) -> tuple[dict[str, Callable[[object], None]], Callable[[], bool]]:
+    """Have the share of communication measured, where the job says so; return hooks as above, and what ends it."""
+    told = os.environ.get("DTTUI_MEASURE_COMMUNICATION") == "1" and os.environ.get("DTTUI_METRICS")
+    with contextlib.suppress(Exception):  # As above.
+        if told:
+            world_size = int(os.environ.get("WORLD_SIZE", "1"))
+            hooks: dict[str, Callable[[object], None]]
+            hooks, end = _beside("communication").prepare(told, rank, world_size)
+            return hooks, end
+    return {}, lambda: True
+
+
 def _beside(name: str) -> types.ModuleType:
     """Return a file beside this one as a module; not by a name that the script might import."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
+    path = os.path.join(PLACE, f"{name}.py")
     loader = importlib.machinery.SourceFileLoader(f"dttui_{name}", path)
     module = types.ModuleType(loader.name)
     loader.exec_module(module)

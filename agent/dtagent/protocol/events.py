@@ -6,7 +6,18 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from dtagent.protocol.metric_fields import LOSS, PLAIN, SAMPLES_PER_S, SPEED, STEPS_PER_S, TOKENS_PER_S, called, metric
+from dtagent.protocol.metric_fields import (
+    LOSS,
+    PERCENT,
+    PLAIN,
+    SAMPLES_PER_S,
+    SPEED,
+    STEPS_PER_S,
+    TOKENS_PER_S,
+    called,
+    metric,
+    metrics_of,
+)
 
 
 class JobState(str, Enum):
@@ -192,11 +203,24 @@ class Metric:
         spike=5.0,
     )
     epoch: float | None = metric(PLAIN, "Times that the samples were gone through.", label="epoch")
+    communication_percent: float | None = metric(
+        PERCENT,
+        "Share of the time in which a collective of the rank was under way.",
+        label="communication (%)",
+        plot="communication",
+    )
+    """Measured by the payload where the job asks for it."""
     time: float | None = None
     """Unix time at which the line was received where the script gave none."""
     extra: dict[str, float] = field(default_factory=dict)
     not_finite: list[str] | None = None
     """Known numbers that were reported, but as NaN or infinite."""
+
+    @property
+    def is_of_payload(self) -> bool:
+        """Whether it tells only what is measured beside the script: of no step, and from whichever ranks there are."""
+        told = [name for name in metrics_of(Metric) if getattr(self, name) is not None]
+        return told == ["communication_percent"] and self.step is None and not self.extra and not self.not_finite
 
     def value(self, name: str) -> float | None:
         """Return a metric by its field; a version that did not know it has kept it among the unknown."""

@@ -270,8 +270,9 @@ class NodeRecord:
                 metric = replace(metric, extra=named)
                 at = Cursor(cursor.offset - len(data) + end, cursor.inode)
                 append_metric(self._directory, metric, place, at, self._shared.backlog)
-            self.has_reported = True
-            self.reports += 1
+            if not metric.is_of_payload:
+                self.has_reported = True
+                self.reports += 1
             if not self._shared.has_rank(metric.rank):
                 continue
             if metric.step is not None:

@@ -24,7 +24,12 @@ _LIBRARIES = {"nccl": "NCCL", "grpc": "gRPC", "mpi": "MPI"}
 
 def check_collective_settings(layout: JobLayout, framework: Framework) -> list[Finding]:
     """Say what a script has to pass on, and of what nothing comes, and why."""
-    return [*_check_gradients(layout, framework), *_check_algorithms(layout, framework), *_check_ops(layout, framework)]
+    return [
+        *_check_gradients(layout, framework),
+        *_check_algorithms(layout, framework),
+        *_check_ops(layout, framework),
+        *_check_measuring(layout, framework),
+    ]
 
 
 def in_vain(key: str, reason: str) -> Finding:
@@ -93,3 +98,11 @@ def _check_ops(layout: JobLayout, framework: Framework) -> Iterator[Finding]:
             said = getattr(section, name, None)
             if said is not None and said.op is not None:
                 yield in_vain(f"{prefix}{name}.op", _for_the_script(framework))
+
+
+def _check_measuring(layout: JobLayout, framework: Framework) -> Iterator[Finding]:
+    if layout.job.communication.measure is False:
+        yield in_vain("measure", _("that is so without it"))
+    elif layout.job.communication.measure and not framework.process_group.is_torchs:
+        message = _("{framework} does not talk by torch, whose collectives alone are measured")
+        yield in_vain("measure", message.format(framework=framework.label))

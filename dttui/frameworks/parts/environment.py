@@ -75,6 +75,8 @@ def process_environment(layout: JobLayout, node: NodeLayout, own: Mapping[str, s
         "DTTUI_CONFIG": f"{Hole.DIRECTORY}/{CONFIG_FILE}",
         "DTTUI_BACKEND": layout.backend,
     }
+    if layout.job.communication.measure:
+        variables["DTTUI_MEASURE_COMMUNICATION"] = "1"
     if len(node.ranks) > 1 or node.simulated:
         # torchrun does the same: a rank a core is the rule, and threads of all ranks would fight for the cores. Nodes
         # with simulated GPUs share a machine, as those of the embedded cluster do; a rank alone may use all cores.

@@ -311,6 +311,11 @@ class RunScreen(Screen[None]):
         ):
             if value is not None and len(pieces) < (2 if self.has_class("-narrow") else 3):
                 pieces.append(Content.assemble((f"{name} ", "$muted"), (value, "bold")))
+        if (share := self.view.communication) is not None and not self.has_class("-narrow"):
+            known = _("estimated {share:.0f}%").format(share=share.estimated) if share.estimated is not None else ""
+            name = _("communication")
+            told = (f"{name} ", "$muted"), (f"{share.measured:.0f}%", "bold")
+            pieces.append(Content.assemble(*told, f" ({known})" if known else ""))
         return Content("   ").join(pieces)
 
     def _show_events(self) -> None:

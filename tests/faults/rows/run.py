@@ -22,6 +22,7 @@ _AMID = "tests/faults/test_amid_recovery.py::"
 _HEALTH = "tests/faults/test_health.py::"
 _HANG = "tests/faults/test_hang.py::"
 _BENCH = "tests/faults/test_bench.py::"
+_SHARE = "tests/faults/test_communication_share.py::"
 _STRAGGLERS = "tests/faults/test_stragglers.py::"
 _GPUS = "tests/faults/test_gpu_watch.py::"
 _TOGETHER = "tests/integration/test_together.py::"
@@ -400,6 +401,13 @@ ROWS = (
         ("P7",),
         240,
         (f"{_BENCH}test_a_slow_link_is_named_with_its_bandwidth_and_plans_count_on_it",),
+    ),
+    Fault(
+        "a link slows a training",
+        "80 Mbit/s, then 20, on the cable of one of two hosts whose ranks measure their communication",
+        ("P7",),
+        90,
+        (f"{_SHARE}test_the_share_of_communication_grows_as_the_link_slows_and_is_told_beside_the_estimates",),
     ),
     Fault(
         "one link between two hosts is slow",

@@ -80,6 +80,12 @@ def test_an_attempt_has_what_was_estimated_beside_what_was_measured_and_nothing_
     assert found["memory_per_gpu_gb"] == Figure(memory.low, memory.low, memory.high, 50_000 * (1 << 20) / GB)
     assert found["tokens_per_s"] == Figure(made.estimate.tokens_per_s)
     assert compare_with_estimate(bound, TrainingSpeed(), {})["memory_per_gpu_gb"].measured is None
+    assert "communication_percent" not in found  # Which is measured where the job asks for it.
+    for rank, percent in ((0, 10.0), (1, 30.0), (0, 20.0)):
+        speed.take(Metric(rank, communication_percent=percent, time=900.0))
+    talking = compare_with_estimate(bound, speed, {})
+    assert talking["communication_percent"] == Figure(100 * made.estimate.communication_share, measured=20.0)
+    assert talking["step_time_s"] == found["step_time_s"]
     outcome = AttemptOutcome.model_validate({"state": "SUCCEEDED", "exit_code": 0, "figures": found})
     kept = outcome.model_dump(mode="json", exclude_defaults=True)
     assert figures_of({"attempt_outcome": kept}) == found

@@ -10,7 +10,9 @@ from dtagent.protocol.telemetry import GpuSample, HostSample
 
 from dttui.inventory import Inventory
 from dttui.jobs.curves import HISTORY
+from dttui.jobs.figures import Figure
 from dttui.jobs.lost_nodes import lost_in
+from dttui.jobs.plan_file import SeenEstimate, SeenPlan
 from dttui.jobs.view import JobView
 from dttui.planning.planner import plan
 from dttui.redaction import MARK
@@ -130,6 +132,22 @@ def test_the_newest_report_keeps_the_last_step_and_loss_where_it_names_none() ->
     assert (newest.step, newest.loss, newest.epoch, newest.extra) == (10, 2.5, 1.0, {"train_runtime": 12.0})
     view.add_metric(Metric(0, 11, not_finite=["loss"]))
     assert view.newest_metric == Metric(0, 11, not_finite=["loss"])
+
+
+def test_the_share_of_communication_comes_from_every_rank_and_leaves_the_course_to_the_script() -> None:
+    view = JobView("gpt-1")
+    view.set_plan(SeenPlan("gpt", "pytorch-ddp", 4, "a", (), estimate=SeenEstimate(0.18)))
+    assert view.communication is None
+    view.add_metric(Metric(0, communication_percent=20.0, time=1.0))
+    view.add_metric(Metric(3, 10, 2.5, time=2.0))
+    view.add_metric(Metric(3, communication_percent=30.0, time=3.0))
+    view.add_metric(Metric(3, 11, 2.4, time=4.0))
+    view.add_metric(Metric(0, communication_percent=40.0, time=5.0))
+    assert view.metrics == [Metric(3, 10, 2.5, time=2.0, communication_percent=30.0), Metric(3, 11, 2.4, time=4.0)]
+    assert view.newest_metric == Metric(3, 11, 2.4, time=4.0, communication_percent=30.0)
+    assert view.communication == Figure(18.0, measured=35.0)
+    view.add_metric(Metric(3, 1, 2.5, time=6.0), attempt=1)
+    assert view.communication is None
 
 
 def test_a_new_attempt_takes_away_what_was_of_the_one_before_alone() -> None:
