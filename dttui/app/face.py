@@ -256,8 +256,10 @@ class App(ForCaller):
             spare: a controller that was started ahead.
 
         Raises:
-            UsageError: the plan has errors, or the job's directory cannot be written.
+            UsageError: the plan has errors, the job's directory cannot be written, or it measures hosts that another
+                job measures at this moment.
         """
+        from dttui.compose.link_bench import refuse_second_bench
         from dttui.launch.same_job import find_earlier, one_submission_at_a_time
         from dttui.launch.submit import find_same, submit
 
@@ -269,6 +271,7 @@ class App(ForCaller):
                     return Submitted(same, was_running=True, earlier=None)
                 if submission.file is not None:
                     earlier = find_earlier(submission.job, submission.base, submission.file)
+            refuse_second_bench(submission)
             directory = submit(submission, plan, expects_client=True, spare=spare)
             return Submitted(directory, was_running=False, earlier=earlier)
 

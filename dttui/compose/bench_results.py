@@ -9,6 +9,7 @@ from dttui.compose.kept_benches import keep_bench
 from dttui.diagnosis.diagnose import diagnose
 from dttui.diagnosis.evidence import read_evidence
 from dttui.errors import UsageError
+from dttui.i18n import _
 from dttui.jobs.directory import JobDirectory
 from dttui.jobs.view import JobView
 from dttui.preflight.node_reachability import record
@@ -22,7 +23,19 @@ def finish_bench(directory: JobDirectory, view: JobView, now: float) -> tuple[Ke
         directory: of the job.
         view: what is known of it.
         now: seconds since the epoch.
+
+    Raises:
+        UsageError: what the job's directory has of it cannot be read, or what is known of links.
     """
+    try:
+        return _finished(directory, view, now)
+    except (OSError, ValueError) as fault:
+        reason = getattr(fault, "strerror", None) or str(fault).partition("\n")[0]
+        message = _("{path} cannot be read: {reason}").format(path=directory.path, reason=reason)
+        raise UsageError(message, _("If the job still runs, `dttui ps` names it.")) from fault
+
+
+def _finished(directory: JobDirectory, view: JobView, now: float) -> tuple[KeptBench, tuple[Finding, ...]]:
     report = read_report(directory)
     names = {node.name for node in directory.read_plan().nodes}
     environments = [item for item in directory.read_launch().inventory.environments if item.name in names]

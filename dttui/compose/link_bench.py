@@ -9,6 +9,7 @@ from dttui.errors import UsageError
 from dttui.fleet.known_hardware import links_of
 from dttui.i18n import _
 from dttui.inventory.models import Environment, Inventory
+from dttui.launch.same_job import find_on_hosts
 from dttui.planning.cost.hardware import Interconnect
 from dttui.planning.cost.links import describe_link, slowest_link
 from dttui.planning.cost.round_by_round import USUAL_LINK, RoundByRound, explain
@@ -16,10 +17,13 @@ from dttui.planning.submission import Submission
 from dttui.spec.cluster import Cluster, GpuRequest, Node, NodeResources
 from dttui.spec.entry_points import DEFAULT_FRAMEWORK
 from dttui.spec.models import Job, Run
+from dttui.words import listed
 
 PROGRAM = "dttui_collectives.measuring"
 LIMIT_S = 240.0
 """After how long the ranks begin no size any more."""
+MOST_NAMES = 3
+"""Hosts that an error names; the others are counted."""
 SIMULATED_RANKS = 2
 """A host of simulated GPUs: enough to measure inside of it."""
 
@@ -45,6 +49,27 @@ def bench_submission(
     run = Run.model_validate({**own, "module": PROGRAM, "args": args})
     made = Job(name="bench", framework=DEFAULT_FRAMEWORK, run=run, dataset="none", cluster=cluster)
     return Submission(made, inventory, like.base if like is not None else Path())
+
+
+def refuse_second_bench(submission: Submission) -> None:
+    """Let a job that measures start only where none that this user has begun measures one of its hosts.
+
+    Raises:
+        UsageError: there is one; names it.
+    """
+    job = submission.job
+    if job.run is None or job.run.module != PROGRAM:
+        return
+    hosts = [submission.inventory.find(node.id) for node in job.cluster.nodes]
+    found = find_on_hosts(PROGRAM, {item.training_address for item in hosts if item is not None})
+    if found is None:
+        return
+    directory, names = found
+    message = _("{id} measures {hosts} right now, and what two measure at once is true of neither")
+    hint = _("Measure once it is over: `dttui attach {id}` follows it, `dttui stop {id}` ends it.")
+    raise UsageError(
+        message.format(id=directory.job_id, hosts=listed(names, MOST_NAMES)), hint.format(id=directory.job_id)
+    )
 
 
 def _zones(cluster: Cluster, inventory: Inventory) -> tuple[str, ...]:

@@ -82,6 +82,24 @@ def find_earlier(job: Job, base: Path, file: str) -> tuple[JobDirectory, list[st
     return None
 
 
+def find_on_hosts(module: str, addresses: Collection[str]) -> tuple[JobDirectory, list[str]] | None:
+    """Return the newest job that runs a module on any of some hosts, with the names that it has for those.
+
+    Args:
+        module: as `run.module` has it.
+        addresses: by which the hosts reach each other.
+    """
+    for directory, launch in _running():
+        job = _document(directory) if launch is not None else None
+        if launch is None or job is None or job.run is None or job.run.module != module:
+            continue
+        known = [launch.inventory.find(node.id) for node in job.cluster.nodes]
+        shared = [item.name for item in known if item is not None and item.training_address in addresses]
+        if shared:
+            return directory, shared
+    return None
+
+
 def _base(directory: JobDirectory) -> Path | None:
     """Return the directory that a job was launched from, as far as any version's record says so."""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):

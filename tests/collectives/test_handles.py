@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -185,13 +187,31 @@ def test_lines_of_messages_end_when_nothing_is_on_its_way() -> None:
     wait_until(lambda: not any(line() for line in sending), "lines have ended", 20)
 
 
-def test_where_there_are_no_more_threads_it_says_so_and_is_of_use_later() -> None:
-    (comm,) = create_ring_topology(1, threads=True)
-    operator, before = AllReduceOperator(comm), threading.stack_size(1 << 47)  # All that a process can address.
+@contextmanager
+def no_more_threads() -> Iterator[None]:
+    before = threading.stack_size(1 << 47)  # All that a process can address.
     try:
-        with pytest.raises(RuntimeError, match="can't start new thread"):
-            operator.all_reduce_async(torch.ones(1))
+        yield
     finally:
         threading.stack_size(before)
+
+
+def test_where_there_are_no_more_threads_it_says_so_and_is_of_use_later() -> None:
+    (comm,) = create_ring_topology(1, threads=True)
+    operator = AllReduceOperator(comm)
+    with no_more_threads(), pytest.raises(CollectiveError, match=r"no thread .* not begun: can't start new thread"):
+        operator.all_reduce_async(torch.ones(1))
     assert operator.all_reduce(torch.ones(2)).tolist() == [1, 1]
     assert operator.all_reduce_async(torch.ones(3)).wait(20).tolist() == [1, 1, 1]
+
+
+def test_where_there_are_no_more_threads_a_message_goes_and_is_waited_for_by_who_asks() -> None:
+    first, second = create_ring_topology(2, threads=True)
+    with no_more_threads():
+        sent = first.isend(torch.ones(2), 1)
+        with pytest.raises(CollectiveError, match="can't start new thread"):
+            second.irecv(0, (2,), torch.float32)
+        assert not sent.is_completed()
+    assert second.recv(0, (2,), torch.float32).tolist() == [1, 1]
+    assert [sent.wait(20).tolist() for _time in range(2)] == [[1, 1]] * 2
+    assert sent.is_completed()

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from dtagent.protocol.events import EventKind
 
+from dttui.app import App
 from dttui.compose.bench_report import MARK, make_report, measured_by
+from dttui.compose.bench_results import finish_bench
 from dttui.compose.link_bench import bench_submission
 from dttui.errors import UsageError
 from dttui.inventory.models import Environment, Inventory
+from dttui.jobs.directory import JobDirectory
+from dttui.jobs.event_log import EventLog
+from dttui.jobs.view import JobView
+from dttui.launch import submit as launch
 from dttui.planning.cost.links import MeasuredLink, newest
 
 NAMES = ("a", "b", "c")
@@ -23,6 +31,30 @@ HOSTS = [
         ("c", "y", {"count": 1}),
     )
 ]
+
+
+def test_a_host_is_measured_by_one_bench_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "start_controller", lambda *_arguments, **_options: None)
+    inventory = Inventory(environments=tuple(HOSTS))
+    face = App()
+
+    def begin(*hosts: Environment, starts_another: bool = True) -> JobDirectory:
+        wanted = bench_submission(inventory, hosts, None, 4096)
+        return face.submit(wanted, face.plan(wanted), starts_another=starts_another).directory
+
+    running = begin(*HOSTS[:2])
+    with pytest.raises(UsageError, match=f"{running.job_id} measures b right now") as refused:
+        begin(*HOSTS[1:])
+    assert f"dttui stop {running.job_id}" in refused.value.hint
+    assert begin(*HOSTS[:2], starts_another=False).path == running.path  # Who asks for the same follows it.
+    EventLog(running.events).add(EventKind.OUTCOME, "", data={"state": "SUCCEEDED", "exit_code": 0})
+    assert begin(*HOSTS[1:]).path != running.path
+
+
+def test_a_bench_whose_directory_cannot_be_read_says_so(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text("{")
+    with pytest.raises(UsageError, match=f"{tmp_path} cannot be read"):
+        finish_bench(JobDirectory(tmp_path), JobView("bench-1"), 1.0)
 
 
 def line(**record: Any) -> str:

@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 
 from .backend import Backend
-from .errors import CollectiveError
-from .handles import CollectiveHandle, PendingHandle, queue_of
+from .errors import CollectiveError, ThreadRefusedError
+from .handles import CollectiveHandle, PendingHandle, UnwatchedHandle, queue_of
 from .nccl_group import NcclGroup
 from .requests import request
 from .schedules import Collective
@@ -93,9 +93,12 @@ class DistributedCommunicator:
         """
         self._check(dst_rank, in_threads=True)
         wait = self.group.begin_send(data, self.rank, dst_rank, tag, self.timeout_s)
-        return (
-            queue_of(self.group, self.rank, "isend", dst_rank, tag).start(wait) if self.waits else PendingHandle(wait)
-        )
+        if not self.waits:
+            return PendingHandle(wait)
+        try:
+            return queue_of(self.group, self.rank, "isend", dst_rank, tag).start(wait)
+        except ThreadRefusedError:  # It is on its way all the same.
+            return UnwatchedHandle(wait)
 
     def irecv(
         self, src_rank: int, shape: Sequence[int] | torch.Size, dtype: torch.dtype, tag: int = 0
@@ -104,7 +107,8 @@ class DistributedCommunicator:
 
         Of one rank and tag, what was begun first gets what was sent first, and `recv` takes its turn behind it.
 
-        Raises CollectiveError where there is no such rank, or the back-end cannot do it.
+        Raises CollectiveError where there is no such rank, or the back-end cannot do it, and where the system has no
+        thread for it.
         """
         self._check(src_rank, in_threads=True)
         sizes = tuple(shape)
@@ -162,7 +166,8 @@ class DistributedCommunicator:
     def begin(self, work: Callable[[], torch.Tensor]) -> CollectiveHandle:
         """Have calls of this rank made after those that it has begun before, and return without waiting for them.
 
-        Where ranks are called one after another in one thread, they are made at once.
+        Where ranks are called one after another in one thread, they are made at once. Raises CollectiveError where the
+        system has no thread for it; then they are not made.
         """
         return self._begun(work)
 

@@ -2,7 +2,8 @@
 
 CollectiveError              what ranks called does not go together, or cannot be done
 ├── MismatchError            ranks called different things
-└── PendingError             a result was read before all ranks had called
+├── PendingError             a result was read before all ranks had called
+└── ThreadRefusedError       the system has no thread for what is not waited for (a RuntimeError)
 CollectiveTimeoutError       ranks did not answer in time (a TimeoutError)
 """
 
@@ -21,6 +22,10 @@ class MismatchError(CollectiveError):
 
 class PendingError(CollectiveError):
     """A result was read that waits for ranks which have not called yet."""
+
+
+class ThreadRefusedError(CollectiveError, RuntimeError):
+    """The system has no thread for what would not have been waited for: it was not begun."""
 
 
 class CollectiveTimeoutError(TimeoutError):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import torch
 
-from .errors import CollectiveTimeoutError
+from .errors import CollectiveTimeoutError, ThreadRefusedError
 from .pending import PendingTensor
 
 if TYPE_CHECKING:
@@ -68,6 +68,26 @@ class PendingHandle:
         return self._result.read() if isinstance(self._result, PendingTensor) else self._result
 
 
+class UnwatchedHandle:
+    """A message that is on its way, and that nobody looks after before it is waited for.
+
+    Args:
+        work: waits for it, and returns it.
+    """
+
+    def __init__(self, work: Callable[[], torch.Tensor]) -> None:
+        self._call = QueuedCall(work)
+
+    def is_completed(self) -> bool:
+        """Return whether it was waited for."""
+        return self._call.is_completed()
+
+    def wait(self, timeout: float | None = None) -> torch.Tensor:
+        """Return the message once it has gone, in the time that the communicator gives it."""
+        self._call.run()
+        return self._call.wait(timeout)
+
+
 class QueuedCall(Generic[Result]):
     """A collective that is carried out when those before it are."""
 
@@ -114,7 +134,7 @@ class CallQueue:
     def start(self, work: Callable[[], Result]) -> QueuedCall[Result]:
         """Have work done after what was begun before; return without waiting for it.
 
-        Raises RuntimeError where the system has no thread for it; then it is not done.
+        Raises ThreadRefusedError where the system has no thread for it; then it is not done.
         """
         call = QueuedCall(work)
         with self._changed:
@@ -124,11 +144,12 @@ class CallQueue:
                 self._thread = threading.Thread(target=self._carry_out, name="dttui-collectives", daemon=True)
                 try:
                     self._thread.start()
-                except RuntimeError:  # The system has no more threads.
+                except RuntimeError as error:
                     self._thread = None
                     self._waiting.remove(call)
                     self._unfinished -= 1
-                    raise
+                    message = "the system has no thread for what is not waited for, and it was not begun"
+                    raise ThreadRefusedError(f"{message}: {error}") from error
             self._changed.notify_all()
         return call
 
