@@ -65,8 +65,10 @@ def read_options() -> argparse.Namespace:
     numbers |= {"seq-length": 64, "train-iters": 60, "save-interval": 30, "seed": 1, "distributed-timeout-minutes": 10}
     for name, value in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=value, help="(%(default)s)")
-    for name in ("sequence-parallel", "bf16"):
+    for name in ("sequence-parallel", "bf16", "overlap-grad-reduce", "grad-reduce-in-bf16"):
         parser.add_argument(f"--{name}", action="store_true")
+    parser.add_argument("--ddp-bucket-size", type=int, help="gradients that are reduced together, where that overlaps")
+    parser.add_argument("--ddp-num-buckets", type=int, help="the same by their number")
     parser.add_argument("--distributed-timeout-seconds-after-init", type=int, help="instead of the minutes")
     parser.add_argument("--distributed-backend", default=os.environ.get("DTTUI_BACKEND", "gloo"))
     parser.add_argument("--lr", type=float, default=3e-3, help="(%(default)s)")
@@ -129,7 +131,19 @@ def make_model(options: argparse.Namespace, on_cpu: bool) -> Any:
         layers = gpt_layer_specs.get_gpt_layer_with_transformer_engine_spec()
     model = GPTModel(config, layers, pre_process=first, post_process=last, **shape)
     model = model.to(torch.cuda.current_device(), config.params_dtype)
-    return DistributedDataParallel(config, DistributedDataParallelConfig(grad_reduce_in_fp32=True), model)
+    size = options.ddp_bucket_size
+    if options.ddp_num_buckets:
+        size = sum(weight.numel() for weight in model.parameters()) // options.ddp_num_buckets
+    reduction = DistributedDataParallelConfig(
+        grad_reduce_in_fp32=not options.grad_reduce_in_bf16,
+        overlap_grad_reduce=options.overlap_grad_reduce,
+        bucket_size=size,  # Without overlap there is one, whatever this says.
+    )
+    parallel = DistributedDataParallel(config, reduction, model)
+    config.no_sync_func = parallel.no_sync  # Until the last micro-batch of a step gradients are only added up.
+    if dist.get_rank() == 0:
+        print("buckets of gradients:", sum(len(group.buckets) for group in parallel.bucket_groups), flush=True)
+    return parallel
 
 
 def report(**values: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,23 @@ def test_the_example_trains_split_over_the_gpus_of_a_node_and_over_nodes(
         assert (ended.on_host(name, demo_root) / "checkpoints/step-00000020/COMPLETE").exists()
     words = (ended.on_host(THREE, demo_root) / "megatron_args.txt").read_text().splitlines()
     assert {"--tensor-model-parallel-size=2", "--pipeline-model-parallel-size=3", "--lr=0.003"} <= {*words}
+
+
+def test_the_example_reduces_gradients_as_the_job_says(tmp_path: Path, frameworks_python: Path) -> None:
+    job = example("megatron-lm")
+    job["cluster"] = slots({ONE: 1, TWO: 1})
+    job["strategy"] |= {"tensor_parallel_size": 1, "pipeline_parallel_size": 1}
+    job["framework_options"]["arguments"]["train_iters"] = 4
+    found: dict[str, tuple[int, list[float]]] = {}
+    for name, talk in (("plain", {}), ("said", {"overlap": True, "allreduce": {"buffer_size": 64 << 10}})):
+        job["communication"] = talk
+        (tmp_path / name).mkdir()
+        ended = apply(tmp_path / name, "megatron-lm", job, frameworks_python)
+        (buckets,) = re.findall(r"^buckets of gradients: (\d+)$", ended.log(ONE, 0), re.MULTILINE)
+        found[name] = int(buckets), [*ended.losses().values()]
+    assert found["plain"][0] == 1
+    assert found["said"][0] > 3  # Half a million bytes of gradients.
+    assert found["said"][1] == pytest.approx(found["plain"][1], abs=1e-4)
 
 
 @pytest.mark.thorough
