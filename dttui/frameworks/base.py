@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from dtagent.protocol.rdma import RdmaPort
 from pydantic import BaseModel, ConfigDict
@@ -80,6 +80,15 @@ class DatasetLocation:
     """Where it lies on every host."""
 
 
+class LinkFigures(NamedTuple):
+    """What a link does to a message, one way."""
+
+    latency_s: float
+    """α."""
+    bandwidth: float
+    """1/β, bytes a second."""
+
+
 @dataclass(frozen=True)
 class LinkTuning:
     """What the slowest link between the nodes asks for, where it was measured, or the job declares it."""
@@ -90,6 +99,10 @@ class LinkTuning:
     """What is on its way over the link at once."""
     agreement_s: float = 0.0
     """What it takes all ranks at least to agree upon something."""
+    between: LinkFigures | None = None
+    """The link itself."""
+    inside: LinkFigures | None = None
+    """The slowest inside of a node that has several ranks, where that was measured in all of them."""
 
 
 @dataclass(frozen=True)

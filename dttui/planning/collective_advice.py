@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, log2
 
-from dttui.frameworks.base import Framework, JobLayout, LinkTuning
+from dttui.frameworks.base import Framework, JobLayout, LinkFigures, LinkTuning
 from dttui.frameworks.traits import BY_THE_SCRIPT
 from dttui.i18n import _, joined
 from dttui.planning.cost.collectives import CollectiveChoice, all_reduce_s, bucket_of, rule_text, window_bytes
@@ -19,7 +19,9 @@ from dttui.spec.models import Job
 _MIB = 1 << 20
 
 
-def tune(job: Job, members: Sequence[Member], link: NodeLink | None, costing: Costing | None) -> LinkTuning:
+def tune(
+    job: Job, members: Sequence[Member], link: NodeLink | None, costing: Costing | None, inside: NodeLink | None
+) -> LinkTuning:
     """Return what the network between a job's nodes asks for; nothing where it is taken by default, or there is none.
 
     Args:
@@ -27,6 +29,7 @@ def tune(job: Job, members: Sequence[Member], link: NodeLink | None, costing: Co
         members: its nodes that train.
         link: the slowest between them.
         costing: what the job costs; without it neither the gradients nor the backward pass are known.
+        inside: the slowest inside of one of them, where that was measured.
     """
     network = known_network(job, members, link) if len(members) > 1 else None
     if network is None or not network.latency_s:  # Of a declared one 0 says that nobody knows it.
@@ -39,6 +42,8 @@ def tune(job: Job, members: Sequence[Member], link: NodeLink | None, costing: Co
         window_bytes=window_bytes(network),
         # Up a tree and down again, with as good as nothing to carry.
         agreement_s=2 * ceil(log2(ranks)) * network.latency_s,
+        between=LinkFigures(network.latency_s, network.bandwidth),
+        inside=LinkFigures(inside.latency_s, inside.bandwidth) if inside is not None else None,
     )
 
 

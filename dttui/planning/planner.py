@@ -29,7 +29,7 @@ from dttui.planning.checkpoints import check_checkpoints, resumption_of, with_in
 from dttui.planning.collective_advice import check_buckets, check_collectives, check_topology, tune
 from dttui.planning.completeness import check_completeness, check_unused
 from dttui.planning.cost.hardware import GpuTable, gpu_table
-from dttui.planning.cost.links import Links
+from dttui.planning.cost.links import Links, slowest_inside
 from dttui.planning.costing import Costed, cost, node_link
 from dttui.planning.health import check_health, health_of
 from dttui.planning.job_sources import Sources, locate_dataset, locate_sources, required_paths
@@ -90,7 +90,8 @@ def plan(
     costing, estimate = costed.costing, costed.estimate
     job = with_interval(job, estimate)
     link = node_link(members, links or {})
-    tuning = tune(job, workers, link, costing)
+    inside = slowest_inside([member.name for member in workers if member.slots > 1], links or {})
+    tuning = tune(job, workers, link, costing, inside)
     layout, of_framework = _layout(job, framework, layouts, members, backend, dataset, sources, tuning)
     least = _least_nodes(layout)
     shares, of_shares = share_out(

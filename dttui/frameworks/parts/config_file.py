@@ -7,8 +7,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from dttui.frameworks.base import JobLayout
+from dttui.frameworks.base import JobLayout, LinkTuning
 from dttui.frameworks.bundle import PlannedFile
+from dttui.frameworks.parts.elastic import elastic_of
 from dttui.frameworks.parts.environment import CONFIG_FILE
 from dttui.spec.models import DataParallel, Logging
 
@@ -59,10 +60,25 @@ def config_file(layout: JobLayout) -> PlannedFile:
             "bucket_bytes": layout.bucket_bytes,
             "compression": job.communication.compression,
             "overlap": job.communication.overlap,
+            "ranks_per_node": _ranks_per_node(layout),
+            "links": _links(layout.tuning),
         },
         "resources": {"gpu_count": sum(node.slots for node in layout.nodes if node.cuda_slots or node.simulated)},
     }
     return PlannedFile(path=CONFIG_FILE, text=json.dumps(document, ensure_ascii=False, indent=2) + "\n")
+
+
+def _ranks_per_node(layout: JobLayout) -> list[int] | None:
+    """Return them in the order of ranks; of a job that goes on with fewer nodes, where no order makes a difference."""
+    counts = [len(node.ranks) for node in layout.nodes if node.ranks]
+    return counts if elastic_of(layout) is None or len(set(counts)) == 1 else None
+
+
+def _links(tuning: LinkTuning) -> dict[str, Any] | None:
+    if tuning.between is None:
+        return None
+    inside = tuning.inside._asdict() if tuning.inside is not None else None
+    return {"between": tuning.between._asdict(), "inside": inside}
 
 
 def _plain(section: BaseModel | None) -> dict[str, Any] | None:

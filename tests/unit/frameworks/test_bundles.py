@@ -269,6 +269,8 @@ def test_everything_meant_for_the_script_is_in_its_configuration(framework: str)
             "bucket_bytes": None,
             "compression": None,
             "overlap": None,
+            "ranks_per_node": [2, 4],
+            "links": None,
         },
         "resources": {"gpu_count": 6},
     }

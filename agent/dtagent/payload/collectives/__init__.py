@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .choosing import Network
 from .clock import NetworkLink, Timeline, simulate
 from .schedules import Collective, even_cuts, schedule_of
 
@@ -16,10 +17,9 @@ if TYPE_CHECKING:
     from .batching import batch_all_reduce
     from .buffers import CommunicationBuffer
     from .communicator import DistributedCommunicator, create_ring_topology
-    from .compression import Compression, HalfPrecision, PowerSgd, TopK
+    from .compression import Compression, HalfPrecision, PowerSgd, TopK, job_compression
     from .errors import CollectiveError, CollectiveTimeoutError, MismatchError, PendingError
     from .handles import CollectiveHandle
-    from .job_settings import job_compression
     from .mpi_group import mpi_communicator
     from .operators import (
         AllGatherOperator,
@@ -49,6 +49,7 @@ __all__ = [
     "GradientSynchronizer",
     "HalfPrecision",
     "MismatchError",
+    "Network",
     "NetworkLink",
     "PendingError",
     "PowerSgd",
@@ -84,7 +85,7 @@ _HOMES = {
     "MismatchError": "errors",
     "PendingError": "errors",
     "CollectiveHandle": "handles",
-    "job_compression": "job_settings",
+    "job_compression": "compression",
     "mpi_communicator": "mpi_group",
     "AllGatherOperator": "operators",
     "AllReduceOperator": "operators",

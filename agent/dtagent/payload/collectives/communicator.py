@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from .backend import Backend
+from .choosing import Network
 from .errors import CollectiveError, ThreadRefusedError
 from .handles import CollectiveHandle, PendingHandle, UnwatchedHandle, queue_of
 from .nccl_group import NcclGroup
@@ -140,7 +141,7 @@ class DistributedCommunicator:
             tensor: what this rank brings.
             op: by which values are reduced.
             root: from or to which rank it goes, of those that have one.
-            algorithm: one of `requests.ALGORITHMS`; empty for the usual one.
+            algorithm: one of `schedules.ALGORITHMS`; empty for the usual one.
             in_place: whether the tensor is to hold the result, where that has its shape.
             timeout_s: how long others are waited for; by default as long as the communicator says.
             fault: why it cannot be done: whoever would raise that here alone would leave the others waiting.
@@ -223,7 +224,11 @@ class DistributedCommunicator:
 
 
 def create_ring_topology(
-    world_size: int, *, threads: bool = False, hosts: Sequence[Sequence[int]] | None = None
+    world_size: int,
+    *,
+    threads: bool = False,
+    hosts: Sequence[Sequence[int]] | None = None,
+    network: Network | None = None,
 ) -> list[DistributedCommunicator]:
     """Return the ranks of a group in this process, each with a neighbour on either side.
 
@@ -231,6 +236,7 @@ def create_ring_topology(
         world_size: how many.
         threads: whether each is used in a thread of its own; by default one is called after another in one thread.
         hosts: the ranks of each host, for the hierarchical all-reduce; by default all are on one.
+        network: α and β of the links, by which an all-reduce goes by another algorithm where none is named.
 
     Raises:
         CollectiveError: below 1, or the hosts do not have each rank once.
@@ -239,7 +245,7 @@ def create_ring_topology(
         raise CollectiveError(f"hosts have to name each rank from 0 to {world_size - 1} once")
     if world_size < 1:
         raise CollectiveError(f"world_size is {world_size}, and has to be 1 at least")
-    group = SimulatedGroup(world_size, blocking=threads, hosts=hosts)
+    group = SimulatedGroup(world_size, blocking=threads, hosts=hosts, network=network)
     return [DistributedCommunicator(rank, world_size, group) for rank in range(world_size)]
 
 

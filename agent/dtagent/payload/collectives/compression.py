@@ -8,12 +8,13 @@ for it. Sources: Stich et al. 2018 (top-k with memory); Vogels et al. 2019 (Powe
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import torch
 
 from .errors import CollectiveError, MismatchError, named
+from .job_settings import job_settings
 from .schedules import Collective
 
 if TYPE_CHECKING:
@@ -269,3 +270,18 @@ def _largest(amounts: torch.Tensor, count: int) -> torch.Tensor:
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.contiguous().view(torch.uint8)
+
+
+def job_compression() -> Compression | None:
+    """Return how the job has gradients compressed, as an option of `all_reduce` and of `GradientSynchronizer`.
+
+    Each call makes another one, with nothing left out yet; `None` where they are sent as they are.
+    """
+    kinds: dict[str, Callable[[], Compression]] = {
+        "fp16": lambda: HalfPrecision(torch.float16),
+        "bf16": HalfPrecision,
+        "topk": TopK,
+        "powersgd": PowerSgd,
+    }
+    kind = job_settings().compression
+    return kinds[kind]() if kind in kinds else None

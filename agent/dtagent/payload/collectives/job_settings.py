@@ -8,14 +8,13 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from .choosing import Network
+from .clock import NetworkLink
 from .schedules import ALGORITHMS, Collective
-
-if TYPE_CHECKING:
-    from .compression import Compression
 
 _PLACES = {
     Collective.ALL_REDUCE: "allreduce",
@@ -38,30 +37,15 @@ class JobSettings(NamedTuple):
     """`none`, `fp16`, `bf16`, `topk` or `powersgd`."""
     overlaps: bool = True
     """Whether gradients are sent while the backward pass computes others."""
+    ranks_per_node: tuple[int, ...] = ()
+    """Of each node, in their order of ranks; nothing where that is not the same for as long as the job runs."""
+    network: Network | None = None
+    """What is known of the links between and inside the nodes."""
 
 
 def job_settings() -> JobSettings:
     """Return what the job says; each file is read once."""
     return _read(os.environ.get("DTTUI_CONFIG") or "")
-
-
-def job_compression() -> Compression | None:
-    """Return how the job has gradients compressed, as an option of `all_reduce` and of `GradientSynchronizer`.
-
-    Each call makes another one, with nothing left out yet; `None` where they are sent as they are.
-    """
-    import torch  # Takes seconds, and whoever only asks for sizes goes without.
-
-    from .compression import HalfPrecision, PowerSgd, TopK
-
-    kinds: dict[str, Callable[[], Compression]] = {
-        "fp16": lambda: HalfPrecision(torch.float16),
-        "bf16": HalfPrecision,
-        "topk": TopK,
-        "powersgd": PowerSgd,
-    }
-    kind = job_settings().compression
-    return kinds[kind]() if kind in kinds else None
 
 
 @functools.lru_cache(maxsize=1)
@@ -80,4 +64,14 @@ def _read(path: str) -> JobSettings:
         distributed.get("bucket_bytes"),
         distributed.get("compression") or "none",
         distributed.get("overlap") is not False,
+        tuple(distributed.get("ranks_per_node") or ()),
+        _network(distributed.get("links") or {}),
     )
+
+
+def _network(links: Mapping[str, Any]) -> Network | None:
+    between, inside = (
+        NetworkLink(link["latency_s"], link["bandwidth"]) if (link := links.get(name)) else None
+        for name in ("between", "inside")
+    )
+    return Network(between, inside) if between is not None else None

@@ -22,6 +22,7 @@ import torch
 
 from .agreement import SIZES_BYTES, Knowledge, Told, length_of, room_for, steps_of
 from .buffers import BufferPool
+from .choosing import Network
 from .errors import CollectiveError, CollectiveTimeoutError, MismatchError, named
 from .pipeline import Pipeline
 from .rank_status import Door, RankStanding, ask, judge
@@ -96,6 +97,7 @@ class MessageGroup(ABC):
         self.world_size = world_size
         self.standing = standing
         self.hosts = hosts
+        self.network: Network | None = None
         self.device = torch.device(device)
         self.takes_threads = True
         self.pool = BufferPool()
@@ -143,7 +145,9 @@ class MessageGroup(ABC):
                 vector = vector_from_all(told.values, layout, request, OPS[request.op])
             else:
                 vector = vector_of(carried, layout, rank, request.root, self.pool.lend, in_place=in_place)
-                self._carry_out(schedule(request, layout, rank, self.hosts), vector, OPS[request.op], deadline)
+                self._carry_out(
+                    schedule(request, layout, rank, self.hosts, self.network), vector, OPS[request.op], deadline
+                )
         values = result_of(vector, layout, rank, request).to(tensor.device)
         # A parameter that requires a gradient takes values, too.
         return tensor.detach().copy_(values) if in_place and holds(tensor, values) else values

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from .choosing import usual_algorithm
 from .communicator import DistributedCommunicator, create_ring_topology
 from .compression import COMPRESSIBLE
 from .differentiable import GatheredRows, ScatteredRows
 from .handles import CollectiveHandle
 from .job_settings import job_settings
-from .requests import usual_algorithm
 from .schedules import Collective
 from .simulated import SimulatedGroup
 
@@ -65,7 +65,7 @@ class _Operator:
     Args:
         comm: the rank that it is for.
         algorithm: how; by default the one that the job names, else the usual one of the collective, see
-            `requests.ALGORITHMS`.
+            `schedules.ALGORITHMS`.
     """
 
     kind: Collective
@@ -147,7 +147,7 @@ class _Operator:
         ranks = self.comm.world_size
         members: list[_Operator] = [self]
         if isinstance(self.comm.group, SimulatedGroup):
-            topology = create_ring_topology(ranks, hosts=self.comm.group.hosts)
+            topology = create_ring_topology(ranks, hosts=self.comm.group.hosts, network=self.comm.group.network)
             members = [type(self)(comm, self.algorithm) for comm in topology]
         else:
             self.comm.barrier()
@@ -159,17 +159,23 @@ class _Operator:
         taken = [_seconds(work, tensor.device) for _trial in range(trials + 1)]
         size = tensor.numel() * tensor.element_size()
         whole = size * ranks if self.kind in (Collective.ALL_GATHER, Collective.GATHER) else size
-        usual = "eager" if self.comm.group.is_eager(size) else usual_algorithm(self.kind, ranks, whole)
         return Timing(
             tuple(tensor.shape),
             tensor.dtype,
             tensor.device,
-            self.algorithm or usual,
+            self.algorithm or self._usual(size, whole),
             ranks,
             whole,
             statistics.median(taken[1:]),
             self.kind,
         )
+
+    def _usual(self, brought_bytes: int, whole_bytes: int) -> str:
+        """Return how it goes where no algorithm is named."""
+        group = self.comm.group
+        if group.is_eager(brought_bytes):
+            return "eager"
+        return usual_algorithm(self.kind, self.comm.world_size, whole_bytes, group.hosts, group.network)
 
 
 def _seconds(work: Callable[[], None], device: torch.device) -> float:

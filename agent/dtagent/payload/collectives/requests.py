@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from .choosing import Network, usual_algorithm
 from .errors import CollectiveError, MismatchError, named
 from .schedules import ALGORITHMS, Collective, even_cuts, schedule_of
 
@@ -31,9 +32,6 @@ REDUCING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
 ROOTED = (Collective.BROADCAST, Collective.GATHER, Collective.SCATTER)
 MOST_DIMENSIONS = 64
 """As many as torch's own operations take, and as what a rank calls has room for."""
-SMALL_BYTES = 1 << 18
-"""Up to here an all-reduce goes by a tree by default: fewer rounds count for more than fewer bytes, as long as latency
-and bandwidth are not known."""
 
 
 class Request(NamedTuple):
@@ -231,7 +229,11 @@ def _text(value: object) -> str:
 
 
 def schedule(
-    request: Request, layout: VectorLayout, rank: int, hosts: Sequence[Sequence[int]] | None = None
+    request: Request,
+    layout: VectorLayout,
+    rank: int,
+    hosts: Sequence[Sequence[int]] | None = None,
+    network: Network | None = None,
 ) -> Schedule:
     """Return what a rank does.
 
@@ -240,24 +242,11 @@ def schedule(
         layout: how the tensors lie.
         rank: of whom.
         hosts: the ranks of each host, for the hierarchical algorithm; all are on one without it.
+        network: by which one is chosen where none is named; `None` where that is not known.
     """
     ranks, root, count, cuts = len(layout.cuts) - 1, request.root, layout.size, layout.cuts
-    algorithm = request.algorithm or usual_algorithm(request.kind, ranks, count * _width(layout.dtype))
+    algorithm = request.algorithm or usual_algorithm(request.kind, ranks, count * _width(layout.dtype), hosts, network)
     return schedule_of(request.kind, algorithm, rank, cuts, root, hosts)
-
-
-def usual_algorithm(kind: Collective, ranks: int, size_bytes: int) -> str:
-    """Return the algorithm that is taken where none is named.
-
-    A ring of n ranks takes 2(n-1) rounds, a tree 2⌈log₂n⌉ with all of the vector in each (Thakur et al. 2005).
-
-    Args:
-        kind: of which collective.
-        ranks: how many.
-        size_bytes: of the vector.
-    """
-    is_small = kind is Collective.ALL_REDUCE and ranks > 2 and size_bytes <= SMALL_BYTES
-    return "tree" if is_small else ALGORITHMS[kind][0]
 
 
 def vector_of(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from .choosing import Network
 from .errors import CollectiveError, CollectiveTimeoutError, MismatchError, PendingError, named
 from .pending import PendingTensor
 from .requests import OPS, Request, VectorLayout, agree, holds, result_of, schedule, vector_of
@@ -37,6 +38,7 @@ class SimulatedGroup:
         world_size: how many.
         blocking: whether each has a thread of its own, and waits for the others.
         hosts: the ranks of each host, for algorithms that ask; by default all are on one.
+        network: by which an algorithm is chosen where none is named.
     """
 
     name = "simulated"
@@ -44,11 +46,17 @@ class SimulatedGroup:
     takes_threads = True
 
     def __init__(
-        self, world_size: int, *, blocking: bool = False, hosts: Sequence[Sequence[int]] | None = None
+        self,
+        world_size: int,
+        *,
+        blocking: bool = False,
+        hosts: Sequence[Sequence[int]] | None = None,
+        network: Network | None = None,
     ) -> None:
         self.world_size = world_size
         self.blocking = blocking
         self.hosts = hosts
+        self.network = network
         self._changed = threading.Condition()
         self._calls: dict[int, dict[int, _Brought]] = {}
         self._barriers: dict[int, set[int]] = defaultdict(set)
@@ -78,7 +86,7 @@ class SimulatedGroup:
                 tensor = tensor.detach().clone()  # Its owner goes on, and may change it before the others call.
             brought[rank] = _Brought(request, tensor, result, in_place)
             if is_last:
-                _run([brought[index] for index in range(self.world_size)], self.hosts)
+                _run([brought[index] for index in range(self.world_size)], self.hosts, self.network)
                 del self._calls[turn]
                 brought.clear()  # Each result knows of it, for who reads it too early.
                 self._changed.notify_all()
@@ -177,12 +185,12 @@ def _hand_over(data: torch.Tensor, result: PendingTensor, key: tuple[int, int, i
     result.fail(lambda: MismatchError(told))
 
 
-def _run(brought: Sequence[_Brought], hosts: Sequence[Sequence[int]] | None) -> None:
+def _run(brought: Sequence[_Brought], hosts: Sequence[Sequence[int]] | None, network: Network | None) -> None:
     """Do a collective for all ranks at once; what is wrong, each reads from its result."""
     requests = [item.request for item in brought]
     try:
         layout = agree(requests)
-        _exchange(brought, layout, hosts)
+        _exchange(brought, layout, hosts, network)
     except CollectiveError as error:
         kind, told = type(error), str(error)
         for item in brought:
@@ -193,14 +201,20 @@ def _run(brought: Sequence[_Brought], hosts: Sequence[Sequence[int]] | None) -> 
             item.result.fail(lambda: CollectiveError(told))
 
 
-def _exchange(brought: Sequence[_Brought], layout: VectorLayout, hosts: Sequence[Sequence[int]] | None) -> None:
+def _exchange(
+    brought: Sequence[_Brought],
+    layout: VectorLayout,
+    hosts: Sequence[Sequence[int]] | None,
+    network: Network | None,
+) -> None:
     """Let each rank have its result."""
     requests = [item.request for item in brought]
     vectors = [
         vector_of(item.tensor, layout, rank, item.request.root, in_place=item.in_place)
         for rank, item in enumerate(brought)
     ]
-    perform([schedule(item, layout, rank, hosts) for rank, item in enumerate(requests)], vectors, requests[0].op)
+    schedules = [schedule(item, layout, rank, hosts, network) for rank, item in enumerate(requests)]
+    perform(schedules, vectors, requests[0].op)
     for rank, item in enumerate(brought):
         values = result_of(vectors[rank], layout, rank, item.request)
         item.result.fill(item.tensor.detach().copy_(values) if item.in_place and holds(item.tensor, values) else values)

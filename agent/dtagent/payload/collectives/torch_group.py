@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from .buffers import BufferPool
 from .errors import CollectiveError, named
+from .job_settings import job_settings
 from .message_passing import MessageGroup
 from .rank_status import RankStanding
 from .regrouping import Regrouping
@@ -47,12 +48,28 @@ def backend_for(config: str, device: str) -> str:
     return dict(item.split(":", 1) for item in config.split(",")).get(device, "")
 
 
+def _hosts(group: Any) -> list[list[int]] | None:
+    """Return which ranks of a group are on one host each, by what the launch says; `None` where it does not."""
+    sizes = job_settings().ranks_per_node
+    if not sizes or sum(sizes) != dist.get_world_size():
+        return None
+    host_of = [host for host, size in enumerate(sizes) for _rank in range(size)]
+    try:
+        members = dist.get_process_group_ranks(group)
+    except (KeyError, ValueError):  # It is none of those that torch keeps a list of.
+        return None
+    found: dict[int, list[int]] = {}
+    for place, rank in enumerate(members):
+        found.setdefault(host_of[rank], []).append(place)
+    return list(found.values())
+
+
 class TorchGroup(MessageGroup):
     """The ranks of a process group of torch's.
 
     Args:
         group: by default that of all ranks.
-        hosts: the ranks of each host, for algorithms that ask; by default all are on one.
+        hosts: the ranks of each host, for algorithms that ask; by default as dttui has started them, else all on one.
 
     Raises:
         CollectiveError: `torch.distributed.init_process_group` has not been called, or it has no gloo for the CPU.
@@ -71,7 +88,9 @@ class TorchGroup(MessageGroup):
         self.carrier = self._group
         """What its messages go over: of several `TorchGroup` of one process group, the same."""
         rank: int = self._group.rank()
+        hosts = hosts if hosts is not None else _hosts(self._group)
         super().__init__(name, rank, self._group.size(), _standings.setdefault(self._group, RankStanding(rank)), hosts)
+        self.network = job_settings().network
         self.pool = _pools.setdefault(self._group, self.pool)
         self._regrouping: Regrouping | None = None
 

@@ -11,8 +11,8 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from .communicator import DistributedCommunicator, group_over
-from .compression import Compression
-from .job_settings import job_compression, job_settings
+from .compression import Compression, job_compression
+from .job_settings import job_settings
 from .operators import AllReduceOperator
 
 _MIB = 1 << 20
