@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dtagent.payload.collectives.choosing import SMALL_BYTES, Network, all_reduce_seconds, usual_algorithm
+from dtagent.payload.collectives.choosing import SMALL_BYTES, KnownLinks, all_reduce_seconds, usual_algorithm
 from dtagent.payload.collectives.clock import NetworkLink, simulate
 from dtagent.payload.collectives.schedules import Collective, even_cuts, schedule_of
 
@@ -32,11 +32,11 @@ def test_without_alpha_and_beta_the_size_alone_decides() -> None:
     assert [usual(4, size) for size in (SMALL_BYTES, SMALL_BYTES + 4)] == ["tree", "ring"]
     assert usual(2, 8) == "ring"
     assert usual(4, 64 * MIB, TWO_BY_TWO) == "ring"  # What is inside a host may be as slow.
-    assert usual_algorithm(Collective.BROADCAST, 4, MIB, TWO_BY_TWO, Network(SLOW, FAST)) == "tree"
+    assert usual_algorithm(Collective.BROADCAST, 4, MIB, TWO_BY_TWO, KnownLinks(SLOW, FAST)) == "tree"
 
 
 def test_the_same_size_goes_another_way_where_the_link_is_another() -> None:
-    near, far = Network(SLOW), Network(FAR)
+    near, far = KnownLinks(SLOW), KnownLinks(FAR)
     assert usual(6, MIB // 2, None, near) == "ring"
     assert usual(6, MIB // 2, None, far) == "tree"
     assert usual(4, MIB, None, near) == "butterfly"  # Of four hosts with a rank each.
@@ -45,25 +45,25 @@ def test_the_same_size_goes_another_way_where_the_link_is_another() -> None:
 
 def test_two_hosts_of_two_ranks_reduce_inside_first_where_less_comes_through_between_them() -> None:
     size = 4 * MIB
-    assert usual(4, size, TWO_BY_TWO, Network(SLOW, FAST)) == "hierarchical"
-    assert usual(4, size, TWO_BY_TWO, Network(FAST, FAST)) == "ring"
-    assert usual(4, size, TWO_BY_TWO, Network(SLOW, SLOW)) == "ring"
-    assert usual(4, size, TWO_BY_TWO, Network(SLOW)) == "ring"  # Nobody has measured the insides.
-    assert usual(4, size, [[0, 1, 2, 3]], Network(SLOW, FAST)) == "ring"
-    assert usual(5, size, [[0, 1, 2], [3, 4]], Network(SLOW, FAST)) == "hierarchical"
+    assert usual(4, size, TWO_BY_TWO, KnownLinks(SLOW, FAST)) == "hierarchical"
+    assert usual(4, size, TWO_BY_TWO, KnownLinks(FAST, FAST)) == "ring"
+    assert usual(4, size, TWO_BY_TWO, KnownLinks(SLOW, SLOW)) == "ring"
+    assert usual(4, size, TWO_BY_TWO, KnownLinks(SLOW)) == "ring"  # Nobody has measured the insides.
+    assert usual(4, size, [[0, 1, 2, 3]], KnownLinks(SLOW, FAST)) == "ring"
+    assert usual(5, size, [[0, 1, 2], [3, 4]], KnownLinks(SLOW, FAST)) == "hierarchical"
 
 
 @pytest.mark.parametrize(("hosts", "size"), [(2, 64 << 10), (4, MIB), (8, 64 * MIB)])
 def test_what_algorithms_are_taken_to_cost_is_what_the_estimates_say(hosts: int, size: int) -> None:
     between, inside = (Interconnect(link.bandwidth, link.latency_s) for link in (SLOW, FAST))
-    apart = all_reduce_seconds(hosts, size, None, Network(SLOW))
+    apart = all_reduce_seconds(hosts, size, None, KnownLinks(SLOW))
     assert apart["ring"] == pytest.approx(formulas.all_reduce_s(size, hosts, between))
     assert apart["tree"] == pytest.approx(formulas.stepwise_all_reduce_s(size, hosts, between))
     if "butterfly" in apart:
         assert apart["butterfly"] == pytest.approx(formulas.all_reduce_s(size, hosts, between, "butterfly"))
     places = [[3 * host, 3 * host + 1, 3 * host + 2] for host in range(hosts)]
     steps = 2 * formulas.all_gather_s(size, 3, inside) + formulas.all_reduce_s(size, hosts, between)
-    assert all_reduce_seconds(3 * hosts, size, places, Network(SLOW, FAST))["hierarchical"] == pytest.approx(steps)
+    assert all_reduce_seconds(3 * hosts, size, places, KnownLinks(SLOW, FAST))["hierarchical"] == pytest.approx(steps)
 
 
 def test_the_clock_agrees_with_the_choice() -> None:
@@ -79,7 +79,7 @@ def test_the_clock_agrees_with_the_choice() -> None:
         rounds = [schedule_of(Collective.ALL_REDUCE, name, rank, even_cuts(MIB, 4), 0, TWO_BY_TWO) for rank in range(4)]
         taken[name] = simulate(rounds, 4, link).seconds
     assert taken["hierarchical"] < taken["ring"]
-    priced = all_reduce_seconds(4, 4 * MIB, TWO_BY_TWO, Network(SLOW, FAST))
+    priced = all_reduce_seconds(4, 4 * MIB, TWO_BY_TWO, KnownLinks(SLOW, FAST))
     assert taken["hierarchical"] == pytest.approx(priced["hierarchical"], rel=0.01)
     assert taken["ring"] == pytest.approx(priced["ring"], rel=0.2)  # Not all hops are between hosts.
 

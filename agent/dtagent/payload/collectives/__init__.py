@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .choosing import Network
+from .choosing import KnownLinks
 from .clock import NetworkLink, Timeline, simulate
 from .schedules import Collective, even_cuts, schedule_of
 
@@ -48,8 +48,8 @@ __all__ = [
     "GatherOperator",
     "GradientSynchronizer",
     "HalfPrecision",
+    "KnownLinks",
     "MismatchError",
-    "Network",
     "NetworkLink",
     "PendingError",
     "PowerSgd",

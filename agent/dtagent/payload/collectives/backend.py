@@ -7,7 +7,7 @@ from typing import Protocol
 
 import torch
 
-from .choosing import Network
+from .choosing import KnownLinks
 from .requests import Request
 
 
@@ -18,7 +18,7 @@ class Backend(Protocol):
     """`simulated`, `gloo`, `nccl` or `mpi`."""
     hosts: Sequence[Sequence[int]] | None
     """The ranks of each host; `None` where all are on one."""
-    network: Network | None
+    network: KnownLinks | None
     """What is known of their links; `None` where nothing is."""
     takes_threads: bool
     """Whether messages of several threads may be on their way at once."""

@@ -20,7 +20,7 @@ MOST_BUTTERFLY_BYTES = 1 << 21
 """Up to one segment of `pipeline`: of several, a ring's rounds overlap and a butterfly's do not."""
 
 
-class Network(NamedTuple):
+class KnownLinks(NamedTuple):
     """What is known of a job's links."""
 
     between: NetworkLink
@@ -34,7 +34,7 @@ def usual_algorithm(
     ranks: int,
     size_bytes: int,
     hosts: Sequence[Sequence[int]] | None = None,
-    network: Network | None = None,
+    network: KnownLinks | None = None,
 ) -> str:
     """Return the algorithm that is taken where none is named.
 
@@ -57,7 +57,7 @@ def usual_algorithm(
 
 
 def all_reduce_seconds(
-    ranks: int, size_bytes: int, hosts: Sequence[Sequence[int]] | None, network: Network
+    ranks: int, size_bytes: int, hosts: Sequence[Sequence[int]] | None, network: KnownLinks
 ) -> dict[str, float]:
     """Return the seconds of an all-reduce by each algorithm that may be taken, the usual one first.
 

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from .backend import Backend
-from .choosing import Network
+from .choosing import KnownLinks
 from .errors import CollectiveError, ThreadRefusedError
 from .handles import CollectiveHandle, PendingHandle, UnwatchedHandle, queue_of
 from .nccl_group import NcclGroup
@@ -228,7 +228,7 @@ def create_ring_topology(
     *,
     threads: bool = False,
     hosts: Sequence[Sequence[int]] | None = None,
-    network: Network | None = None,
+    network: KnownLinks | None = None,
 ) -> list[DistributedCommunicator]:
     """Return the ranks of a group in this process, each with a neighbour on either side.
 

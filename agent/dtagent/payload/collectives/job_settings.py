@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .choosing import Network
+from .choosing import KnownLinks
 from .clock import NetworkLink
 from .schedules import ALGORITHMS, Collective
 
@@ -39,7 +39,7 @@ class JobSettings(NamedTuple):
     """Whether gradients are sent while the backward pass computes others."""
     ranks_per_node: tuple[int, ...] = ()
     """Of each node, in their order of ranks; nothing where that is not the same for as long as the job runs."""
-    network: Network | None = None
+    network: KnownLinks | None = None
     """What is known of the links between and inside the nodes."""
 
 
@@ -69,9 +69,9 @@ def _read(path: str) -> JobSettings:
     )
 
 
-def _network(links: Mapping[str, Any]) -> Network | None:
+def _network(links: Mapping[str, Any]) -> KnownLinks | None:
     between, inside = (
         NetworkLink(link["latency_s"], link["bandwidth"]) if (link := links.get(name)) else None
         for name in ("between", "inside")
     )
-    return Network(between, inside) if between is not None else None
+    return KnownLinks(between, inside) if between is not None else None

@@ -22,7 +22,7 @@ import torch
 
 from .agreement import SIZES_BYTES, Knowledge, Told, length_of, room_for, steps_of
 from .buffers import BufferPool
-from .choosing import Network
+from .choosing import KnownLinks
 from .errors import CollectiveError, CollectiveTimeoutError, MismatchError, named
 from .pipeline import Pipeline
 from .rank_status import Door, RankStanding, ask, judge
@@ -97,7 +97,7 @@ class MessageGroup(ABC):
         self.world_size = world_size
         self.standing = standing
         self.hosts = hosts
-        self.network: Network | None = None
+        self.network: KnownLinks | None = None
         self.device = torch.device(device)
         self.takes_threads = True
         self.pool = BufferPool()

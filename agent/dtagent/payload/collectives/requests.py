@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from .choosing import Network, usual_algorithm
+from .choosing import KnownLinks, usual_algorithm
 from .errors import CollectiveError, MismatchError, named
 from .schedules import ALGORITHMS, Collective, even_cuts, schedule_of
 
@@ -233,7 +233,7 @@ def schedule(
     layout: VectorLayout,
     rank: int,
     hosts: Sequence[Sequence[int]] | None = None,
-    network: Network | None = None,
+    network: KnownLinks | None = None,
 ) -> Schedule:
     """Return what a rank does.
 

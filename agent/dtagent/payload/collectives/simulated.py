@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from .choosing import Network
+from .choosing import KnownLinks
 from .errors import CollectiveError, CollectiveTimeoutError, MismatchError, PendingError, named
 from .pending import PendingTensor
 from .requests import OPS, Request, VectorLayout, agree, holds, result_of, schedule, vector_of
@@ -51,7 +51,7 @@ class SimulatedGroup:
         *,
         blocking: bool = False,
         hosts: Sequence[Sequence[int]] | None = None,
-        network: Network | None = None,
+        network: KnownLinks | None = None,
     ) -> None:
         self.world_size = world_size
         self.blocking = blocking
@@ -185,7 +185,7 @@ def _hand_over(data: torch.Tensor, result: PendingTensor, key: tuple[int, int, i
     result.fail(lambda: MismatchError(told))
 
 
-def _run(brought: Sequence[_Brought], hosts: Sequence[Sequence[int]] | None, network: Network | None) -> None:
+def _run(brought: Sequence[_Brought], hosts: Sequence[Sequence[int]] | None, network: KnownLinks | None) -> None:
     """Do a collective for all ranks at once; what is wrong, each reads from its result."""
     requests = [item.request for item in brought]
     try:
@@ -205,7 +205,7 @@ def _exchange(
     brought: Sequence[_Brought],
     layout: VectorLayout,
     hosts: Sequence[Sequence[int]] | None,
-    network: Network | None,
+    network: KnownLinks | None,
 ) -> None:
     """Let each rank have its result."""
     requests = [item.request for item in brought]
