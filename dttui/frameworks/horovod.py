@@ -30,6 +30,7 @@ HOSTS_FILE = "horovod_hosts.txt"
 """All nodes and their slots, as `horovodrun -H` takes them, for a person who starts it by hand."""
 SERVICE = "service-rendezvous"
 _RENDEZVOUS = f"{Hole.PAYLOAD}/horovod_rendezvous.py"
+_MPI_LAUNCH = f"{Hole.PAYLOAD}/mpi_launch.py"
 _REQUESTS_A_PAIR = 2.5
 """How often the rendezvous is asked, for each rank and each other one; measured."""
 _REQUEST_S = 0.25e-3
@@ -85,6 +86,7 @@ class Horovod(Framework):
         why_none=N_("The script does not call hvd.init()."),
         why_several=N_("Something has changed the HOROVOD_ variables by which ranks find each other."),
     )
+    has_mpi = True
     timeout_call = None
     may_share_unequally = True
     when_split = WHOLE_MODEL
@@ -153,6 +155,8 @@ class Horovod(Framework):
 
     def check_layout(self, layout: JobLayout) -> list[Finding]:
         """Return an error for a master that its client cannot reach, and whether so many ranks take long to meet."""
+        if layout.job.communication.protocol == "MPI":
+            return []  # mpirun has them meet.
         findings = _check_meeting(layout)
         if layout.job.communication.collective_timeout is not None:
             message = _("Horovod has one time-out for all that ranks wait for: communication.rendezvous_timeout")
@@ -169,7 +173,9 @@ class Horovod(Framework):
         return layout.shared_file(config_file), layout.shared_file(_hosts_file)
 
     def processes(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedProcess, ...]:
-        """Return a process a slot, and on the master the rendezvous, which the ranks wait for."""
+        """Return a process a slot, and on the master the rendezvous, which the ranks wait for; over MPI one mpirun."""
+        if layout.job.communication.protocol == "MPI":
+            return (_mpirun(layout, node),)
         ranks = tuple(_rank(layout, node, local_rank, rank) for local_rank, rank in enumerate(node.ranks))
         return (*ranks, _rendezvous(layout, node)) if node.node_rank == 0 else ranks
 
@@ -206,6 +212,22 @@ def _rank(layout: JobLayout, node: NodeLayout, local_rank: int, rank: int) -> Pl
         env=process_environment(layout, node, own),
         cwd=layout.cwd,
         rank=rank,
+    )
+
+
+def _mpirun(layout: JobLayout, node: NodeLayout) -> PlannedProcess:
+    own = {
+        "GROUP_RANK": str(node.node_rank),
+        "PYTHONFAULTHANDLER": "1",
+        "HOROVOD_CONTROLLER": "mpi",
+        "HOROVOD_CPU_OPERATIONS": "mpi",
+        **_settings(layout),
+    }
+    return PlannedProcess(
+        name="launcher",
+        argv=(*layout.run.prefix, str(Hole.PYTHON), _MPI_LAUNCH, str(node.slots), RANK, *program(layout.run)),
+        env=process_environment(layout, node, own),
+        cwd=layout.cwd,
     )
 
 

@@ -146,6 +146,11 @@ class Traits(Protocol):
         return "gloo"
 
     @property
+    def has_mpi(self) -> bool:
+        """Whether its ranks can be started by the `mpirun` of one host, and talk by MPI."""
+        return False
+
+    @property
     def has_parameter_servers(self) -> bool:
         """Whether a node may have the role `parameter_server`."""
         return False

@@ -36,7 +36,9 @@ def choose_backend(job: Job, members: tuple[Member, ...]) -> tuple[str, list[Fin
         message = message.format(nodes=", ".join(without), protocol=other)
         findings.append(warning("mixed-devices", _PROTOCOL, message, _("Choose environments of one kind.")))
     if members or protocol in ("MPI", "gRPC"):
-        findings += _check_protocol(job, backend, other)
+        findings += _check_protocol(job, backend, other, len(workers))
+    if protocol == "MPI" and backend != "nccl" and traits_of(job.framework).has_mpi:
+        return "mpi", findings
     if protocol == "gRPC" and other != "gRPC":
         return other.lower(), findings
     if other != "gRPC" or (protocol != "gRPC" and len(workers) == len(members)):
@@ -47,18 +49,24 @@ def choose_backend(job: Job, members: tuple[Member, ...]) -> tuple[str, list[Fin
     return "grpc", findings
 
 
-def _check_protocol(job: Job, backend: str, other: str) -> Iterator[Finding]:
+def _check_protocol(job: Job, backend: str, other: str, hosts: int) -> Iterator[Finding]:
     """Yield what there is to say of a protocol that the job names, and that its ranks do not just talk by.
 
     Args:
         job: the job.
         backend: by which its ranks could talk, as far as their hosts go.
         other: what the framework's ranks talk by without NCCL.
+        hosts: on how many they are.
     """
     protocol = job.communication.protocol
     if protocol == "NCCL" and backend != "nccl":
         message = _("{protocol} is used instead of NCCL, which needs a CUDA GPU in every slot").format(protocol=other)
         yield info(f"{backend}-instead-of-nccl", _PROTOCOL, message)
+    elif protocol == "MPI" and job.framework is not None and traits_of(job.framework).has_mpi:
+        if hosts > 1:
+            message = _("between hosts mpirun starts ranks by ssh from one to another, and dttui starts none so")
+            hint = _("Leave the protocol out: {framework} runs over Gloo on any number of hosts.")
+            yield error("mpi", _PROTOCOL, message, hint.format(framework=get_framework(job.framework).label))
     elif protocol == "MPI":
         message = _("torch as installed from its packages has no MPI")
         if job.framework is not None and not traits_of(job.framework).uses_torch:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dttui.jobs import find
 from dttui.planning.models import Plan
 from dttui.planning.planner import plan
 from tests.frameworks.launching import DEADLINE_S, apply, example, slots
@@ -88,6 +89,42 @@ hvd.allreduce(torch.ones(1))
     failure = result["failures"][0]
     assert (failure["node"], failure["rank"], failure["error"]) == (TWO, 2, "ValueError: no such label")
     assert 'line 6, in <module>\n    raise ValueError("no such label")' in failure["traceback"]
+
+
+OVER_MPI = """
+import json, os, sys
+import horovod.torch as hvd, torch
+hvd.init()
+total = hvd.allreduce(torch.tensor([hvd.rank() + 1.0]), op=hvd.Sum).item()
+print(hvd.mpi_enabled(), os.environ["RANK"] == str(hvd.rank()), os.environ["LOCAL_WORLD_SIZE"], total, flush=True)
+with open(os.environ["DTTUI_METRICS"], "a") as stream:
+    stream.write(json.dumps({"rank": hvd.rank(), "step": 1, "loss": total}) + "\\n")
+hvd.allreduce(torch.ones(1))
+if hvd.rank() == 1 and len(sys.argv) > 1:
+    raise ValueError("no such label")
+hvd.allreduce(torch.ones(1))
+"""
+
+
+def test_over_mpi_the_ranks_of_one_host_train_together_and_the_one_that_raises_is_told(
+    tmp_path: Path, horovod_python: Path
+) -> None:
+    (tmp_path / "train.py").write_text(OVER_MPI)
+    job = example("horovod") | {"cluster": slots({TWO: 3}), "dataset": "none", "communication": {"protocol": "MPI"}}
+    results = []
+    for args in ([], ["fails"]):
+        job["run"] = {"script": "train.py", "python": str(horovod_python), "args": args}
+        path = tmp_path / "job.yaml"
+        path.write_text(yaml.safe_dump({"distributed_training": job}))
+        done = dttui("--demo", "--apply", path, "--output", "json", deadline_s=DEADLINE_S)
+        assert done.returncode == (100 if args else 0), done.stdout + done.stderr
+        results.append(result_of(done))
+        logs = find(results[-1]["job_id"]).path / "logs" / "0" / TWO
+        assert [(logs / f"{rank}.out").read_text() for rank in range(3)] == ["True True 3 6.0\n"] * 3
+    assert results[0]["metric"]["loss"] == 6.0
+    assert results[0]["world_size"] == 3
+    failure = results[1]["failures"][0]
+    assert (failure["node"], failure["rank"], failure["error"]) == (TWO, 1, "ValueError: no such label")
 
 
 def test_each_rank_stands_where_horovods_own_launcher_would_put_it(seed_plan: Plan, horovod_python: Path) -> None:

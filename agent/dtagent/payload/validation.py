@@ -145,7 +145,8 @@ def tensorflow(_request: dict[str, Any]) -> Callable[[], object]:
 def horovod(_request: dict[str, Any]) -> Callable[[], object]:
     """Return what has Horovod say whether it was built with what its ranks are to talk by."""
     importlib.import_module("horovod")
-    backend = _read("dttui_config.json").get("backend")
+    config = _read("dttui_config.json")
+    backend, protocol = config.get("backend"), (config.get("communication") or {}).get("protocol")
     extension: Any = None
     for name in ("torch", "tensorflow", "mxnet"):  # It is built alike for all that it is built for.
         with contextlib.suppress(ImportError):
@@ -154,7 +155,9 @@ def horovod(_request: dict[str, Any]) -> Callable[[], object]:
         raise NotLookedAtError(notice("horovod-for-nothing"))
 
     def read() -> None:
-        if not extension.gloo_built():
+        if protocol == "MPI" and not extension.mpi_built():
+            raise FrameworkRefusalError(notice("horovod-without-mpi"))
+        if protocol != "MPI" and not extension.gloo_built():
             raise FrameworkRefusalError(notice("horovod-without-gloo"))
         if backend == "nccl" and not extension.nccl_built():
             raise FrameworkRefusalError(notice("horovod-without-nccl"))

@@ -249,6 +249,7 @@ HOROVOD_FOR_NOTHING = Sentence("horovod-for-nothing", "it can be imported for no
 HOROVOD_WITHOUT_GLOO = Sentence(
     "horovod-without-gloo", "it was built without Gloo, by which its ranks find each other: HOROVOD_WITH_GLOO=1"
 )
+HOROVOD_WITHOUT_MPI = Sentence("horovod-without-mpi", "it was built without MPI: HOROVOD_WITH_MPI=1")
 HOROVOD_WITHOUT_NCCL = Sentence("horovod-without-nccl", "it was built without NCCL: HOROVOD_GPU_OPERATIONS=NCCL")
 FRAMEWORK_ENDS = Sentence("framework-ends", "it ends")
 

@@ -60,6 +60,22 @@ def test_every_slot_is_a_process_that_knows_its_place_also_among_unequal_nodes()
     ]
 
 
+def test_over_mpi_one_mpirun_starts_the_ranks_of_one_host_and_none_of_several() -> None:
+    over_mpi = Communication(protocol="MPI")
+    made = horovod(B, communication=over_mpi, run=Run(script="train.py", args=("--steps", "3")))
+    assert made.errors == ()
+    (launcher,) = made.nodes[0].processes
+    program = ("${PYTHON}", "${PAYLOAD}/mpi_launch.py", "4", "${PAYLOAD}/rank.py", "train.py", "--steps", "3")
+    assert (launcher.name, launcher.rank, launcher.argv) == ("launcher", None, program)
+    assert {launcher.env[f"HOROVOD_{name}"] for name in ("CONTROLLER", "CPU_OPERATIONS")} == {"mpi"}
+    assert "HOROVOD_RANK" not in launcher.env
+    assert made.nodes[0].ranks == (0, 1, 2, 3)
+    (refused,) = horovod(A, B, communication=over_mpi).errors
+    assert (refused.code, refused.subject) == ("mpi", "communication.protocol")
+    assert "by ssh" in refused.message
+    assert "Horovod runs over Gloo on any number of hosts" in refused.hint
+
+
 def test_ranks_wait_for_the_rendezvous_that_only_the_master_serves() -> None:
     run = Run(script="train.py", args=("--steps", "3"), prefix=("numactl", "--localalloc"))
     master, worker = nodes_of(A, B, run=run)
