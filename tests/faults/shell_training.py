@@ -46,6 +46,8 @@ until [ -e {SHARED}/go ]; do
 done
 """
 """Each rank adds up all its steps; the first writes what it has every so many, and all begin with that."""
+EACH_SAVES = TRAINS.replace('[ "$RANK" = 0 ] && ', "")
+"""The same, but that each rank writes, for itself."""
 
 
 class Kept(NamedTuple):
@@ -58,27 +60,50 @@ class Kept(NamedTuple):
 
 
 class Training:
-    """A job that makes such steps until it is let go."""
+    """A job that makes such steps until it is let go.
 
-    def __init__(self, lab: Lab, tmp_path: Path, nodes: dict[str, int], command: str = TRAINS, **recovery: Any) -> None:
+    Args:
+        lab: its hosts.
+        tmp_path: where its files are.
+        nodes: host → how many ranks it has there.
+        command: what each rank does.
+        shared: whether the hosts see one directory; else each has one of its own there.
+        recovery: more of that section.
+    """
+
+    def __init__(
+        self,
+        lab: Lab,
+        tmp_path: Path,
+        nodes: dict[str, int],
+        command: str = TRAINS,
+        *,
+        shared: bool = True,
+        **recovery: Any,
+    ) -> None:
         self.lab = lab
         self.hosts = [lab[name] for name in nodes]
         self.ranks = [name for name, count in nodes.items() for _ in range(count)]
-        (seen_here(self.hosts[0]) / "here").touch()
+        self.touch("here")
         policy = {
             "on_node_failure": "restart",
             "heartbeat_s": 5,
-            "checkpoint": {"dir": KEPT, "shared": True},
+            "checkpoint": {"dir": KEPT, "shared": shared},
         } | recovery
         self.directory: JobDirectory = launched(tmp_path, on_hosts(lab, tmp_path), nodes, command, **policy)
+
+    def touch(self, name: str) -> None:
+        """Make a file where each host sees it."""
+        for host in self.hosts:
+            (seen_here(host) / name).touch()
 
     def events(self) -> list[Event]:
         return self.directory.read_events()
 
-    def kept(self) -> list[Kept]:
-        """Return the complete checkpoints, the newest first."""
+    def kept(self, place: int = 0) -> list[Kept]:
+        """Return the complete checkpoints that the first host sees, or another, the newest first."""
         found = []
-        for mark in (seen_here(self.hosts[0]) / "kept").rglob("COMPLETE"):
+        for mark in (seen_here(self.hosts[place]) / "kept").rglob("COMPLETE"):
             attempt = re.fullmatch(r"attempt-(\d+)", mark.parent.parent.name)
             found.append(Kept(int(attempt[1]) if attempt else 0, int(mark.parent.name[5:]), mark.parent))
         return sorted(found, reverse=True)
@@ -99,6 +124,14 @@ class Training:
     def newest_of(self, attempt: int) -> int:
         """Return the step of the newest checkpoint that an attempt has written, which is over or halted."""
         return max(item.step for item in self.kept() if item.attempt == attempt)
+
+    def newest_of_all(self, attempt: int, *damaged: Path) -> int:
+        """Return the step of the newest checkpoint of an attempt that each host has for itself, but for some."""
+        steps = [
+            {item.step for item in self.kept(place) if item.attempt == attempt and item.path not in damaged}
+            for place in range(len(self.hosts))
+        ]
+        return max(set.intersection(*steps))
 
     def signal(self, host: Host, number: signal.Signals, pids: Iterable[int] | None = None) -> None:
         """Send a signal to the job's processes of a host but its supervisor, or to others there.
@@ -123,7 +156,7 @@ class Training:
 
     def let_go(self, deadline_s: float = DEADLINE_S) -> list[Event]:
         """Let it come to its end; return all events."""
-        (seen_here(self.hosts[0]) / "go").touch()
+        self.touch("go")
         wait_until(self.directory.is_over, "the job to end", deadline_s)
         return self.events()
 

@@ -18,9 +18,10 @@ from dtagent.locations import AttemptFiles
 from dtagent.protocol.events import EventKind
 from dtagent.supervision import journal
 
+from dttui.launch.starting import ensure_controller
 from tests.faults.login_node import start_after_restart
 from tests.faults.recovering import ended, lab, on_hosts, processes_of, restarts, submitted
-from tests.faults.shell_training import DEADLINE_S, TRAINS, Training, acts_no_more, root_of
+from tests.faults.shell_training import DEADLINE_S, EACH_SAVES, TRAINS, Training, acts_no_more, root_of
 from tests.faults.test_login_node import kill_controller
 from tests.integration.headless import example_job
 from tests.integration.slow_steps import slow_down
@@ -335,11 +336,24 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
 
 def test_a_checkpoint_for_which_the_disk_had_no_room_is_passed_over(lab: Lab, shared: Path, tmp_path: Path) -> None:
     """Over within 200 s: the disk is full in the middle of a write, and has room again when the next attempt begins."""
-    filler = shared / "filler"
+    training = full_for_a_while(lab, shared, tmp_path, shared=True)
+    training.check([0, training.newest_of(0)])
+    assert [event.data["cause"] for event in restarts(training.events())] == ["disk-full"]
+
+
+def full_for_a_while(lab: Lab, seen: Path, tmp_path: Path, *, shared: bool) -> Training:
+    """Have the disk of checkpoints be full until an attempt has failed; return its training, which has come to its end.
+
+    Args:
+        lab: its hosts.
+        seen: the first host's directory, as it is seen here.
+        tmp_path: where the job's files are.
+        shared: whether all hosts see that directory.
+    """
+    filler = seen / "filler"
     waits = f"{{ until [ ! -e {SHARED}/filler ]; do sleep 0.1; done; exit 1; }}"
-    training = Training(
-        lab, tmp_path, BOTH, TRAINS.replace("|| exit 1", f"|| {waits}"), retry_on=["room"], max_restarts=5
-    )
+    command = (TRAINS if shared else EACH_SAVES).replace("|| exit 1", f"|| {waits}")
+    training = Training(lab, tmp_path, BOTH, command, shared=shared, retry_on=["room"], max_restarts=5)
     training.wait_for_kept(0, 2)
     lab["gpu1"].run(["mount", "-o", "remount,size=1m", SHARED])
     with contextlib.suppress(OSError), filler.open("wb", 0) as stream:
@@ -349,13 +363,71 @@ def test_a_checkpoint_for_which_the_disk_had_no_room_is_passed_over(lab: Lab, sh
     wait_until(
         lambda: errors.exists() and "No space left on device" in errors.read_text(), "the disk to be full", DEADLINE_S
     )
-    begun = [0, training.newest_of(0)]
     lab["gpu1"].run(["mount", "-o", "remount,size=8g", SHARED])
     filler.unlink()
     training.wait_for_kept(1)
-    events = training.let_go()
-    training.check(begun)
-    assert [event.data["cause"] for event in restarts(events)] == ["disk-full"]
+    training.let_go()
+    return training
+
+
+@pytest.fixture
+def apart(lab: Lab) -> Iterator[Path]:
+    """A directory of each host's own, by the same path; return where the first one's is seen here."""
+    first, *_others = [share([host]) for host in lab.values()]
+    yield first
+    for host in lab.values():
+        with contextlib.suppress(AssertionError):
+            unshare_from(host)
+
+
+def halve(directory: Path) -> None:
+    """Have a checkpoint be one of which the half is written."""
+    (directory / "COMPLETE").unlink()
+
+
+def tear_state(directory: Path) -> None:
+    tear(directory / "state.json")
+
+
+def leave(_directory: Path) -> None:
+    """Change nothing of it."""
+
+
+@pytest.mark.parametrize(
+    ("damage", "ends_controller"),
+    [
+        pytest.param(leave, False, id="none", marks=pytest.mark.thorough),
+        pytest.param(tear_state, False, id="torn"),
+        pytest.param(halve, False, id="half written", marks=pytest.mark.thorough),
+        pytest.param(leave, True, id="controller killed"),
+    ],
+)
+def test_where_no_directory_is_shared_all_go_on_from_the_newest_that_each_host_has_whole(
+    damage: Callable[[Path], None], ends_controller: bool, lab: Lab, apart: Path, tmp_path: Path
+) -> None:
+    """Over within 200 s: a rank is killed, its controller too or not, and its host's newest checkpoint is damaged."""
+    training = Training(lab, tmp_path, BOTH, EACH_SAVES, shared=False, max_restarts=5)
+    training.wait_for_kept(0, 3)
+    training.signal(lab["gpu1"], signal.SIGSTOP)
+    newest = training.kept()[0].path
+    damage(newest)
+    if ends_controller:
+        kill_controller(training.directory)
+    training.signal(lab["gpu1"], signal.SIGKILL, recorded(training, lab["gpu1"], 0, 0)[1:])
+    if ends_controller:
+        assert ensure_controller(training.directory)
+    training.wait_for_kept(1)
+    training.let_go()
+    training.check([0, training.newest_of_all(0, *([] if damage is leave else [newest]))])
+
+
+@pytest.mark.thorough
+def test_where_no_directory_is_shared_a_full_disk_costs_all_hosts_what_its_own_could_not_write(
+    lab: Lab, apart: Path, tmp_path: Path
+) -> None:
+    """Over within 200 s: the disk of one host is full in the middle of a write."""
+    training = full_for_a_while(lab, apart, tmp_path, shared=False)
+    training.check([0, training.newest_of_all(0)])
 
 
 @pytest.mark.torch

@@ -13,9 +13,9 @@ import pytest
 from dtagent.protocol.events import Event
 
 from dttui.jobs import JobDirectory
-from tests.faults.recovering import demo, ended, launched, on_hosts, submitted
+from tests.faults.recovering import demo, ended, launched, on_hosts, processes_of, submitted, told
 from tests.faults.recovering import lab as lab
-from tests.integration.headless import DEADLINE_S, example_job
+from tests.integration.headless import DEADLINE_S, dttui, example_job
 from tests.integration.slow_steps import slow_down
 from tests.integration.test_gpt_example import TINY
 from tests.lab.hosts import Lab
@@ -59,14 +59,24 @@ def wait_for_copy(directory: JobDirectory, target: str, step: int) -> None:
         raise AssertionError([event.message for event in directory.read_events()][-12:]) from error
 
 
-def test_a_spare_in_the_masters_place_gets_the_copy_that_another_host_kept(lab: Lab, tmp_path: Path) -> None:
-    """Over within 240 s."""
+@pytest.mark.parametrize("way", ["off", pytest.param("cut off a while", marks=pytest.mark.thorough)])
+def test_a_spare_in_the_masters_place_gets_the_copy_that_another_host_kept(way: str, lab: Lab, tmp_path: Path) -> None:
+    """Over within 240 s; a host that is there again once the spare has begun is cleared, and writes no more."""
     place = DIRECTORY + "-lines"
     directory = launched(tmp_path, on_hosts(lab, tmp_path), {"gpu1": 1, "gpu2": 1}, SAVES, **kept_on_own_disks(place))
     wait_for_copy(directory, "gpu2", 20)
-    lab["gpu1"].kill()
+    if way == "off":
+        lab["gpu1"].kill()
+    else:
+        lab["gpu1"].cut()
+        wait_until(lambda: (1, "RUNNING") in told(directory.read_events()), "the spare to begin", 240)
+        lab["gpu1"].heal()
     events = ended(directory, 240)
     assert events[-1].data["state"] == "SUCCEEDED", events[-1].message
+    if way != "off":
+        assert dttui("stop", directory.job_id, deadline_s=60.0).returncode == 0  # Where it was not cleared in time.
+        assert processes_of(lab, "gpu1", directory) == []
+        assert lab["gpu1"].run(["find", place, "-name", "attempt-1"]).stdout == b""
     (resumed,) = (event for event in events if event.data.get("resume_from"))
     before = [event for event in events if event.attempt == 0]
     assert resumed.data["step"] == max(copied(before, "gpu2"))

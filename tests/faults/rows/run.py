@@ -216,8 +216,8 @@ ROWS = (
     ),
     Fault(
         "the master's host off with the checkpoints on its own disk",
-        "the host switched off that alone has written checkpoints, once another has a copy: "
-        "with a spare, without one, and with a training",
+        "the host switched off, or cut off until a spare has begun, that alone has written checkpoints, once another "
+        "has a copy: with a spare, without one, and with a training",
         ("P2", "P3"),
         300,
         (
@@ -288,13 +288,16 @@ ROWS = (
     Fault(
         "a checkpoint damaged, or cut by a full disk",
         "the newest cut short or with a digit changed before a rank is killed; a directory of checkpoints that fills "
-        "up in the middle of a write",
+        "up in the middle of a write; the same, half of one written, and the controller killed besides where each host "
+        "has its checkpoints on a disk of its own",
         ("P3",),
         200,
         (
             f"{_AMID}test_a_damaged_checkpoint_is_passed_over_for_the_one_before",
             f"{_AMID}test_a_checkpoint_in_which_bits_have_changed_is_not_trained_on_from",
             f"{_AMID}test_a_checkpoint_for_which_the_disk_had_no_room_is_passed_over",
+            f"{_AMID}test_where_no_directory_is_shared_all_go_on_from_the_newest_that_each_host_has_whole",
+            f"{_AMID}test_where_no_directory_is_shared_a_full_disk_costs_all_hosts_what_its_own_could_not_write",
         ),
     ),
     Fault(
