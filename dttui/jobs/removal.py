@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from dttui.jobs.lost_nodes import lost_nodes
 
 _AWAY = ".removed-"
 """Beginning of the name of a directory that is being removed; no job has such a one."""
+LEAVING_S = 5.0
+"""For how long the controller of a job that is over is waited for: it has told the end before it ends itself."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +95,8 @@ def remove(removal: RemovableJob) -> None:
 
 
 def _removal(directory: JobDirectory, job: JobSummary, *, force: bool = False) -> RemovableJob:
-    if directory.has_controller():
-        raise _runs(job.job_id)
+    if directory.has_controller() and not (job.state.is_final and _is_left(directory)):
+        raise _runs(job.job_id) if not job.state.is_final else _is_leaving(job.job_id)
     if not job.state.is_final and not force:
         raise UsageError(
             _("what has become of job {id} is not known, and it may still run").format(id=job.job_id),
@@ -107,6 +110,23 @@ def _removal(directory: JobDirectory, job: JobSummary, *, force: bool = False) -
 
 def _runs(job_id: str) -> UsageError:
     return UsageError(_("job {id} runs").format(id=job_id), f"dttui stop {job_id}")
+
+
+def _is_left(directory: JobDirectory) -> bool:
+    """Wait until a job that is over has no controller any more, and return whether that came to be."""
+    deadline = time.monotonic() + LEAVING_S
+    while directory.has_controller():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _is_leaving(job_id: str) -> UsageError:
+    return UsageError(
+        _("job {id} is over, but its controller has not ended yet").format(id=job_id),
+        _("Try again in a moment; `dttui doctor` says what holds it, where it stays."),
+    )
 
 
 def _remove_rests() -> None:

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -105,17 +106,33 @@ def test_a_job_of_which_nothing_is_known_goes_only_by_force(several: list[JobDir
 
 
 def test_a_job_that_has_a_controller_is_never_removed(
-    several: list[JobDirectory], capsys: pytest.CaptureFixture[str]
+    several: list[JobDirectory], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(removal, "LEAVING_S", 0.1)
     (chosen,) = removal.choose([several[0].job_id])
-    lock = several[0].claim()
-    assert lock is not None
+    locks = [several[number].claim() for number in (0, 5)]
+    assert main(["remove", several[5].job_id, "--yes", "--force"]) == 2
+    assert f"dttui stop {several[5].job_id}" in capsys.readouterr().err
     assert main(["remove", several[0].job_id, "--yes", "--force"]) == 2
-    assert f"dttui stop {several[0].job_id}" in capsys.readouterr().err
+    assert "its controller has not ended yet" in capsys.readouterr().err
     with pytest.raises(UsageError, match="runs"):
         removal.remove(chosen)
-    assert several[0].job_id in left()
-    os.close(lock)
+    assert {several[0].job_id, several[5].job_id} <= left()
+    for lock in locks:
+        assert lock is not None
+        os.close(lock)
+
+
+def test_a_job_whose_controller_has_told_the_end_and_is_about_to_end_is_removed_once_it_has(
+    several: list[JobDirectory],
+) -> None:
+    lock = several[0].claim()
+    assert lock is not None
+    leaving = threading.Timer(0.3, os.close, (lock,))
+    leaving.start()
+    assert main(["remove", several[0].job_id, "--yes"]) == 0
+    leaving.join()
+    assert several[0].job_id not in left()
 
 
 def test_hosts_that_were_lost_are_named_before_their_job_goes(capsys: pytest.CaptureFixture[str]) -> None:
