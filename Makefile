@@ -23,11 +23,12 @@ BUT_SLOW := $(BROKEN:%=--ignore=%) --ignore=tests/slurm --ignore=tests/engines -
 # Each of the thousand processes of the tests would compile dttui anew, a third of what a short one takes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test torch faults frameworks horovod slurm docker podman apptainer flood thorough soak check lint schema screenshot clean
+.PHONY: help install demo test integration torch faults frameworks horovod slurm docker podman apptainer flood thorough soak check lint schema screenshot clean
 
 help:
 	@echo "make demo        set everything up and run the main job on the embedded cluster"
 	@echo "make test        set everything up and pass all tests but those of the commands below"
+	@echo "make integration pass the tests of whole commands, jobs and deployments, on this machine and on isolated hosts"
 	@echo "make torch       pass the tests that run real torchrun"
 	@echo "make faults      inject every fault of docs/faults.md for real, break checkpoints, hosts and files by the hundred"
 	@echo "make frameworks  install DeepSpeed, accelerate, Megatron and TensorFlow beside it, and train with each"
@@ -59,7 +60,10 @@ demo: $(STAMP)
 	else $(BIN)/dttui --demo --apply examples/gpt/job.yaml; fi
 
 test: $(STAMP)
-	$(BIN)/python -m pytest $(PYTEST_WORKERS) -n 4 $(BUT_SLOW) $(OF_TORCH:%=--ignore=%) -m "not torch"
+	$(BIN)/python -m pytest $(PYTEST_WORKERS) -n 4 $(BUT_SLOW) $(OF_TORCH:%=--ignore=%) --ignore=tests/integration -m "not torch"
+
+integration: $(STAMP)
+	$(BIN)/python -m pytest $(PYTEST_WORKERS) -n 4 tests/integration -m "not torch"
 
 torch: $(STAMP) $(MPICH_STAMP)
 	$(BIN)/python -m pytest $(PYTEST_WORKERS) -n 4 $(BUT_SLOW) -m torch
@@ -153,7 +157,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint test torch faults
+check: lint test integration torch faults
 
 schema: $(STAMP)
 	$(BIN)/dttui schema > docs/job.schema.json.new && mv docs/job.schema.json.new docs/job.schema.json

@@ -12,8 +12,8 @@ _HEAD = """\
 
 What goes wrong around a job, how the tests make it go wrong for real, and which of the promises holds all the same.
 Each test states its deadline and looks at what stays behind: processes with the job's mark, controllers, sockets,
-bridges and ports. `make faults` injects every one; tests from elsewhere in a row run in `make test` or `make torch`.
-Written by `python -m tests.faults > docs/faults.md`.
+bridges and ports. `make faults` injects every one; tests from elsewhere in a row run in `make test`,
+`make integration` or `make torch`. Written by `python -m tests.faults > docs/faults.md`.
 
 """
 
