@@ -415,6 +415,23 @@ def test_an_end_that_is_killed_leaves_what_the_next_try_goes_on_with(host: Conve
     assert _content(Path(reply["path"])) == _content(path)
 
 
+def test_a_copy_that_is_under_way_ends_as_all_are_dropped_and_makes_no_directory_anew(
+    host: Conversation, tmp_path: Path
+) -> None:
+    path, store = _checkpoint(tmp_path / "own", 20, 24 * MIB), _store(tmp_path)
+    key = secrets.token_hex(32)
+    request = _asked(key, path, _take(host, store, key), bytes_per_s=8 * MIB)
+    replies: list[Any] = []
+    sender = threading.Thread(target=lambda: replies.append(host.call("copy_send", request)))
+    sender.start()
+    wait_until(lambda: any(file.stat().st_size > MIB for file in store.rglob("model.bin")), "some of it has come")
+    with Conversation(host.root, keep_daemon=True) as other:
+        other.call("copies", {"stores": [str(store)], "drop": True})
+    sender.join()
+    assert "the connection was cut" in replies[0]["detail"]
+    assert not store.parent.exists()
+
+
 def _writers(store: Path) -> list[int]:
     return [pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if _writes(pid, store)]
 

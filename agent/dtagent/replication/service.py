@@ -37,6 +37,8 @@ LIMIT_S = MAX_COPY_S + 30.0
 MOST_AT_ONCE = 8
 BEGIN_S = 15.0
 """How long it may take until one listens."""
+ENDS_S = 10.0
+"""How long a process that was killed may take to be gone: it may stand in a write to a slow disk."""
 _MARK = "dtagent-copy "
 _LINE_BYTES = 64 * 1024
 Reply = TypeVar("Reply")
@@ -98,7 +100,10 @@ class Replication:
         """Tell which copies there are, or remove them. Raises RpcError for what is no directory of copies."""
         _check_stores(request.stores)
         if request.drop:
-            await self._looks.run(lambda: kept.drop(request.stores))
+            ending = [end for end in self._taking if end.store in request.stores]
+            for end in ending:
+                end.abandon()
+            await self._looks.run(lambda: _drop(ending, request.stores))
             return CopiesReply()
         return CopiesReply(await self._looks.run(lambda: kept.held(request.stores)))
 
@@ -106,6 +111,13 @@ class Replication:
         """End all that is taken."""
         for end in list(self._taking):
             end.abandon()
+
+
+def _drop(ending: Sequence[_End], stores: Sequence[str]) -> None:
+    """Remove copies once nobody writes there any more, who would make the directories anew. Blocks."""
+    for end in ending:
+        end.wait()
+    kept.drop(stores)
 
 
 class _End:
@@ -116,6 +128,7 @@ class _End:
         self._words = json.dumps(to_wire(request)).encode() + b"\n"
         self._process: subprocess.Popen[bytes] | None = None
         self._is_abandoned = False
+        self.store = request.store if isinstance(request, TakeRequest) else ""
         self._lock = threading.Lock()
         self.code: int | None = None
 
@@ -159,6 +172,14 @@ class _End:
                 call()
 
         threading.Thread(target=wait, name="copy", daemon=True).start()
+
+    def wait(self) -> None:
+        """Wait until its process has ended, which was abandoned, for a time. Blocks."""
+        with self._lock:
+            process = self._process
+        if process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(ENDS_S)
 
     def abandon(self) -> None:
         """End it; what has come stays for the next try."""
