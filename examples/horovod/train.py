@@ -129,18 +129,22 @@ def main() -> None:
     text = read_text()
     torch.manual_seed(options.seed)
     model = Model().to(device)
-    optimizer = torch.optim.Adam(model.parameters(), options.learning_rate)
-    directory = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
-    first = resume(model, optimizer, directory)
     asked = (CONFIG.get("distributed") or {}).get("compression")
     sent_as = hvd.Compression.fp16 if asked == "fp16" else hvd.Compression.none
-    together = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), compression=sent_as)
+    # It has a state of its own, which that of Adam below it does not follow.
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.Adam(model.parameters(), options.learning_rate),
+        named_parameters=model.named_parameters(),
+        compression=sent_as,
+    )
+    directory = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
+    first = resume(model, optimizer, directory)
     kept_at = time.monotonic()
     for step in range(first, options.steps):
-        together.zero_grad()
+        optimizer.zero_grad()
         loss = model(samples(text, batch, options.seed * 10**9 + step).to(device))
         loss.backward()
-        together.step()
+        optimizer.step()
         mean = hvd.allreduce(loss.detach())
         if hvd.rank() == 0:
             report(step=step + 1, loss=round(mean.item(), 6))

@@ -21,6 +21,7 @@ from tests.processes import demo_root as demo_root
 from tests.processes import shared_agents as shared_agents
 
 STEPS = 120
+STATE = f"**/step-{STEPS:08}/*.pt"
 
 NO_TORCH = "torch is not installed: pip install .[torch]"
 pytestmark = [pytest.mark.torch, pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason=NO_TORCH)]
@@ -31,7 +32,9 @@ def test_fsdp_trains_on_from_its_sharded_checkpoint(tmp_path: Path) -> None:
     job = example("pytorch-fsdp")
     job["cluster"] = slots({ONE: 1, TWO: 1})
     job["settings"] |= {"steps": STEPS, "checkpoint_every": KEPT_EVERY}
-    losses = trains_on_after_a_lost_rank_and_a_lost_master(tmp_path, "pytorch-fsdp", job, Path(sys.executable), STEPS)
+    losses = trains_on_after_a_lost_rank_and_a_lost_master(
+        tmp_path, "pytorch-fsdp", job, Path(sys.executable), STEPS, state=STATE
+    )
     assert losses[STEPS] < losses[1] - 1.5
 
 
@@ -61,7 +64,9 @@ def test_ddp_trains_on_from_its_checkpoint(tmp_path: Path) -> None:
     job["cluster"] = slots({ONE: 1, TWO: 1})
     args = ["--steps", str(STEPS), "--checkpoint-every", str(KEPT_EVERY), "--resume", *TINY]
     job["run"]["args"] = args
-    losses = trains_on_after_a_lost_rank_and_a_lost_master(tmp_path, "gpt", job, Path(sys.executable), STEPS)
+    losses = trains_on_after_a_lost_rank_and_a_lost_master(
+        tmp_path, "gpt", job, Path(sys.executable), STEPS, state=STATE
+    )
     assert losses[STEPS] < losses[1]
 
 

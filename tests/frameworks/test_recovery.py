@@ -1,4 +1,4 @@
-"""Trainings of every framework that lose a rank and then their master's host, and are started again after each."""
+"""Trainings of every framework that lose a rank and then their master's host, and end as if they had not."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.processes import demo_root as demo_root
 from tests.processes import shared_agents as shared_agents
 
 STEPS = 120
+STATE = f"**/step-{STEPS:08}/*.pt"
 ARGS = ["--steps", str(STEPS), "--checkpoint-every", str(KEPT_EVERY)]
 
 
@@ -29,7 +30,7 @@ def test_deepspeed_trains_on_from_its_checkpoint(
     job = on_two_hosts("deepspeed", args=ARGS)
     job["strategy"]["zero_stage"] = 3
     losses = trains_on_after_a_lost_rank_and_a_lost_master(
-        tmp_path, "deepspeed", job, frameworks_python, STEPS, env=deepspeed_variables
+        tmp_path, "deepspeed", job, frameworks_python, STEPS, env=deepspeed_variables, state=STATE
     )
     assert losses[STEPS] < losses[1] - 2
 
@@ -42,7 +43,7 @@ def test_megatron_trains_on_from_its_checkpoint(tmp_path: Path, frameworks_pytho
     job["framework_options"]["save_interval"] = KEPT_EVERY
     job["framework_options"]["arguments"]["train_iters"] = STEPS
     losses = trains_on_after_a_lost_rank_and_a_lost_master(
-        tmp_path, "megatron-lm", job, frameworks_python, STEPS, told_by=1
+        tmp_path, "megatron-lm", job, frameworks_python, STEPS, told_by=1, state=STATE
     )
     assert losses[STEPS] < losses[1] - 1.5
 
@@ -52,7 +53,13 @@ def test_tensorflow_trains_on_from_its_checkpoint(tmp_path: Path, tensorflow_pyt
     job = on_two_hosts("tensorflow", args=ARGS)
     variables = {"TF_CPP_MIN_LOG_LEVEL": "1"}
     losses = trains_on_after_a_lost_rank_and_a_lost_master(
-        tmp_path, "tensorflow", job, tensorflow_python, STEPS, env=variables
+        tmp_path,
+        "tensorflow",
+        job,
+        tensorflow_python,
+        STEPS,
+        env=variables,
+        state=f"attempt-*/step-{STEPS:08}/*.data-*",
     )
     assert losses[STEPS] < losses[1] - 1.2
 
@@ -60,5 +67,5 @@ def test_tensorflow_trains_on_from_its_checkpoint(tmp_path: Path, tensorflow_pyt
 def test_horovod_trains_on_from_its_checkpoint(tmp_path: Path, horovod_python: Path) -> None:
     """Over within 300 s."""
     job = on_two_hosts("horovod", args=ARGS)
-    losses = trains_on_after_a_lost_rank_and_a_lost_master(tmp_path, "horovod", job, horovod_python, STEPS)
+    losses = trains_on_after_a_lost_rank_and_a_lost_master(tmp_path, "horovod", job, horovod_python, STEPS, state=STATE)
     assert losses[STEPS] < losses[1] - 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile, is_zipfile
 
 import yaml
 from dtagent.locations import AttemptFiles
@@ -43,8 +45,12 @@ def trains_on_after_a_lost_rank_and_a_lost_master(
     *,
     env: Mapping[str, str] | None = None,
     told_by: int = 0,
+    state: str,
 ) -> dict[int, float]:
     """Train an example on two hosts of three, and take away a rank, then the master's host; return the losses.
+
+    Each step's loss, which is of the parameters and the samples then, and the state in the end are those of a run that
+    nothing is taken away from.
 
     Args:
         directory: an empty one, for the job file, the script and the checkpoints.
@@ -54,8 +60,11 @@ def trains_on_after_a_lost_rank_and_a_lost_master(
         steps: how many it makes.
         env: variables of the ranks.
         told_by: rank that tells the losses.
+        state: files of the last checkpoint that hold the state of the training, as `Path.glob` takes them.
     """
-    running = _start(directory, name, job, python, env or {}, slow_attempts=2)
+    for place in ("whole", "broken"):
+        (directory / place).mkdir()
+    running = _start(directory / "broken", name, job, python, env or {}, slow_attempts=2)
     _wait_for_steps(running, _steps_of(running), STEPS_BETWEEN)
     _kill_rank(running, TWO)
     wait_until(lambda: len(_comebacks(running)) == 1, "the second attempt to make steps", DEADLINE_S)
@@ -77,9 +86,35 @@ def trains_on_after_a_lost_rank_and_a_lost_master(
         assert 0 <= event.data["lost_steps"] <= 2 * KEPT_EVERY, event.message
     left = f"DTTUI_JOB_ID={running.job_id}"
     wait_until(lambda: not processes_with(left), "what was left on the lost host to end", DEADLINE_S)
+    whole = _start(directory / "whole", name, job, python, env or {})
     losses = _losses(running, told_by)
     assert sorted(losses) == list(range(1, steps + 1))
+    wait_until(whole.is_over, "the whole run to end", DEADLINE_S)
+    assert whole.read_events()[-1].data["state"] == "SUCCEEDED"
+    expected = _losses(whole, told_by)
+    others = {step: (loss, expected.get(step)) for step, loss in losses.items() if loss != expected.get(step)}
+    assert not others, f"step: loss, that of the whole run: {others}"
+    found, kept = (_state(directory / place / "kept", state) for place in ("broken", "whole"))
+    assert found == kept, f"{found}, and of the whole run {kept}"
     return losses
+
+
+def _state(kept: Path, pattern: str) -> dict[str, str]:
+    """Return file → hash of what is in it, of a checkpoint; of what torch has saved that of the tensors alone."""
+    (directory,) = {path.parent for path in kept.glob(pattern)}
+    return {path.name: _digest(path) for path in kept.glob(pattern) if path.parent == directory}
+
+
+def _digest(path: Path) -> str:
+    made = hashlib.sha256()
+    if not is_zipfile(path):
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    with ZipFile(path) as archive:
+        for name in sorted(archive.namelist()):
+            place = name.split("/", 1)[-1]
+            if place.startswith("data/"):
+                made.update(place.encode() + archive.read(name))
+    return made.hexdigest()
 
 
 def trains_on_from_parts_on_own_disks(
