@@ -242,6 +242,7 @@ def train(options: argparse.Namespace, text: Tensor, model: Any) -> None:
         for weight in model.parameters():
             weight.grad = weight.main_grad.to(weight.dtype)
         optimizer.step()
+        optimizer.zero_grad()  # Each is the buffer itself, which the next backward pass would add to twice.
         if place.is_pipeline_last_stage():
             mean = torch.stack([part["loss"] for part in losses]).mean()
             dist.all_reduce(mean, group=place.get_data_parallel_group())

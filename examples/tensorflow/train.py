@@ -190,7 +190,8 @@ def main() -> None:
             starts = tf.random.stateless_uniform(shape, seed, 0, len(text) - CONTEXT, tf.int32)
             return tf.gather(text, starts + tf.range(CONTEXT + 1))
 
-        return tf.data.Dataset.range(done * replicas, 1 << 40).map(samples)
+        each = context.num_replicas_in_sync // pipelines  # Of the samples' numbers, so many go with a step.
+        return tf.data.Dataset.range(done * each, 1 << 40).map(samples)
 
     def is_due(step: int) -> bool:
         """Whether a checkpoint is to be kept after a step; by the clock of the worker for whom least has passed."""

@@ -59,7 +59,7 @@ def test_tensorflow_trains_on_from_its_checkpoint(tmp_path: Path, tensorflow_pyt
         tensorflow_python,
         STEPS,
         env=variables,
-        state=f"attempt-*/step-{STEPS:08}/*.data-*",
+        state=STATE.replace("*.pt", "*.data-*"),
     )
     assert losses[STEPS] < losses[1] - 1.2
 
