@@ -207,7 +207,7 @@ def test_a_file_in_place_of_the_socket_is_left_alone(tmp_path: Path) -> None:
     root.mkdir(mode=0o700)
     (root / "agent.sock").write_text("kept")
     command = [sys.executable, "-I", "-m", "dtagent", "connect", "--root", str(root)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False)
     assert done.returncode == 1
     assert b"is in the way" in done.stderr
     assert (root / "agent.sock").read_text() == "kept"
@@ -248,7 +248,7 @@ def test_a_bridge_reaches_a_daemon_though_the_one_before_has_lost_its_socket(tmp
     second.greet()
     first.end()  # With its daemon.
     assert second.child.poll() is None
-    subprocess.run([sys.executable, "-I", "-m", "dtagent", "stop", "--root", str(root)], check=True, timeout=30)
+    subprocess.run([sys.executable, "-I", "-m", "dtagent", "stop", "--root", str(root)], check=True, timeout=120)
     second.end()
 
 
@@ -260,7 +260,7 @@ def test_who_has_the_socket_of_a_daemon_that_was_killed_is_not_taken_for_one(tmp
         killed.wait(30)
         bridge = Bridge(root)
         bridge.greet()
-        subprocess.run([sys.executable, "-I", "-m", "dtagent", "stop", "--root", str(root)], check=True, timeout=30)
+        subprocess.run([sys.executable, "-I", "-m", "dtagent", "stop", "--root", str(root)], check=True, timeout=120)
         bridge.end()
 
 
@@ -272,7 +272,7 @@ def test_a_daemon_that_cannot_start_is_told_with_where_its_reason_is(tmp_path: P
         [sys.executable, "-I", "-m", "dtagent", "connect", "--root", str(root)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 1

@@ -225,7 +225,7 @@ def test_a_taken_port_is_told_and_ends_it() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
         argv = [sys.executable, str(SCRIPT), "serve", "127.0.0.1", str(port), "1"]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1
     assert f"dttui: no rendezvous at 127.0.0.1, port {port}: " in done.stderr
     assert "Traceback" not in done.stderr
@@ -242,12 +242,12 @@ def test_a_rank_starts_as_the_same_process_once_the_rendezvous_is_there() -> Non
     with held_port() as port, awaiting(port, 30) as rank:
         wait_until(lambda: Path(f"/proc/{rank.pid}/cmdline").read_bytes().count(b"await"), "the rank to wait")
         with closing(socket.create_server(("127.0.0.1", port))):
-            out, _err = rank.communicate(timeout=30)
+            out, _err = rank.communicate(timeout=120)
     assert (rank.returncode, int(out)) == (0, rank.pid)
 
 
 def test_a_rank_whose_rendezvous_never_comes_says_so() -> None:
     with held_port() as port, awaiting(port, 0.3) as rank:
-        _out, err = rank.communicate(timeout=30)
+        _out, err = rank.communicate(timeout=120)
     assert rank.returncode == 1
     assert err == f"dttui: nothing answers at 127.0.0.1, port {port}, after 0.3 s\n"

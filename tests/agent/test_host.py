@@ -39,7 +39,7 @@ def python(code: str) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, 9)
-        child.wait(timeout=30)
+        child.wait(timeout=120)
         assert child.stdout is not None
         child.stdout.close()
 
@@ -317,5 +317,5 @@ def test_a_command_name_with_parentheses_and_spaces_is_read_right(tmp_path: Path
         (rank,) = HostReader(tmp_path).sample(1, {"job": {0: RankProcess(process.pid)}}, []).ranks["job"]
     finally:
         process.kill()
-        process.wait(timeout=30)
+        process.wait(timeout=120)
     assert (rank.pid, rank.threads) == (process.pid, 1)

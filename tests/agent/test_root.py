@@ -31,7 +31,7 @@ def connect(root: Path) -> subprocess.CompletedProcess[bytes]:
         [sys.executable, "-I", "-m", "dtagent", "connect", "--root", str(root)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
 

@@ -247,6 +247,6 @@ def supervise(directory: Path, lock: int) -> subprocess.CompletedProcess[bytes]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         pass_fds=[lock] if lock < 99 else [],
-        timeout=30,
+        timeout=120,
         check=False,
     )

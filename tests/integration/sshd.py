@@ -41,7 +41,7 @@ def make_key(path: Path, kind: str = "ed25519", passphrase: str = "", comment: s
 
 def run(*command: str, env: Mapping[str, str] | None = None) -> str:
     """Run a tool and return what it prints; its own words when it fails."""
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=30, env=env)
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120, env=env)
     assert done.returncode == 0, f"{command}: {done.stderr}"
     return done.stdout
 

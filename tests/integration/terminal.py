@@ -58,11 +58,11 @@ class Terminal:
 
     def close(self) -> None:
         """End the server and what runs in it."""
-        subprocess.run([*self._tmux, "kill-server"], check=False, capture_output=True, timeout=30)
+        subprocess.run([*self._tmux, "kill-server"], check=False, capture_output=True, timeout=120)
 
     def tmux(self, *arguments: str) -> str:
         """Run a command of tmux on it, and return what that prints."""
-        done = subprocess.run([*self._tmux, *arguments], check=True, capture_output=True, text=True, timeout=30)
+        done = subprocess.run([*self._tmux, *arguments], check=True, capture_output=True, text=True, timeout=120)
         return done.stdout
 
 

@@ -17,10 +17,13 @@ import pytest
 from tests.agent.nvml_stub import CONTROL
 from tests.agent.nvml_stub import nvml_library as nvml_library
 from tests.agent.nvml_stub import nvml_stub as nvml_stub
-from tests.integration.headless import DEADLINE_S, dttui, write_job
+from tests.integration.headless import dttui, write_job
 from tests.processes import demo_root as demo_root
 from tests.processes import shared_agents as shared_agents
 
+pytestmark = pytest.mark.timeout(600)
+RUN_S = 540.0
+"""The tests of others take 40 s of a quiet core."""
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = (
     "A framework",
@@ -118,7 +121,7 @@ def run(tree: Path, demo_root: Path) -> Run:
             },
             capture_output=True,
             text=True,
-            timeout=DEADLINE_S,
+            timeout=RUN_S,
             stdin=subprocess.DEVNULL,
             check=False,
         )

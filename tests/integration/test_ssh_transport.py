@@ -189,7 +189,7 @@ def test_an_agent_that_another_user_put_there_is_not_run(can_have_lab: None, tmp
         for path in (root, real):
             os.chown(path, intruder, intruder, follow_symlinks=False)
         command = ["sh", "-c", COMMANDS[RemoteCommand.AGENT]]
-        done = subprocess.run(command, user=victim, capture_output=True, timeout=30, check=False, cwd="/")
+        done = subprocess.run(command, user=victim, capture_output=True, timeout=120, check=False, cwd="/")
         assert (done.returncode, done.stdout) == (127, b"")
     finally:
         if root.is_symlink():

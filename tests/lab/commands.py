@@ -23,7 +23,7 @@ class LabError(Exception):
 def call(argv: Sequence[str], stdin: str = "", pass_fds: Sequence[int] = ()) -> str:
     """Run a tool and return its stdout; `LabError` with its stderr when it fails."""
     done = subprocess.run(
-        argv, input=stdin, capture_output=True, text=True, env=ENVIRONMENT, timeout=30, check=False, pass_fds=pass_fds
+        argv, input=stdin, capture_output=True, text=True, env=ENVIRONMENT, timeout=120, check=False, pass_fds=pass_fds
     )
     if done.returncode != 0:
         raise LabError(f"{shlex.join(argv)}: {(done.stderr or done.stdout).strip()}")

@@ -39,7 +39,7 @@ def missing_requirement(user_id: int | None = None, find: Callable[[str], str | 
     if not Path("/usr/bin/python3").exists():
         return "needs /usr/bin/python3: apt install python3"
     probe = ["unshare", "--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "true"]
-    if subprocess.run(probe, capture_output=True, timeout=30, check=False).returncode != 0:
+    if subprocess.run(probe, capture_output=True, timeout=120, check=False).returncode != 0:
         return "needs the right to make namespaces (CAP_SYS_ADMIN)"
     return None
 

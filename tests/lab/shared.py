@@ -35,7 +35,7 @@ def share(hosts: Sequence[Host], size: str = "8g") -> Path:
 def show(first: Host, other: Host) -> None:
     """Show what one host has there on another that has nothing there yet."""
     other.run(["mkdir", "-p", SHARED])
-    subprocess.run([sys.executable, "-m", "tests.lab.shared", str(first.pid), str(other.pid)], check=True, timeout=30)
+    subprocess.run([sys.executable, "-m", "tests.lab.shared", str(first.pid), str(other.pid)], check=True, timeout=120)
 
 
 def unshare_from(host: Host) -> None:

@@ -72,7 +72,7 @@ class TestRunningHosts:
         host = lab3["gpu1"]
         command = ["ssh", "-F", "none", "-o", f"UserKnownHostsFile={lab3.known_hosts}", "-o", "BatchMode=yes"]
         command += ["-o", "IdentitiesOnly=yes", "-i", str(stranger), f"root@{host.address}", "true"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 255
         assert "Permission denied" in done.stderr
 
@@ -228,14 +228,14 @@ class TestFaults:
         _serve(host, 7004)
 
         def seconds_for(byte_count: int) -> float:
-            with socket.create_connection((host.address, 7004), timeout=30) as connection:
+            with socket.create_connection((host.address, 7004), timeout=120) as connection:
                 began = time.monotonic()
                 _send(connection, byte_count)
                 assert connection.recv(100) == b"got it\n"
                 return time.monotonic() - began
 
         def seconds_back(byte_count: int) -> float:
-            with socket.create_connection((host.address, 7004), timeout=30) as connection:
+            with socket.create_connection((host.address, 7004), timeout=120) as connection:
                 began = time.monotonic()
                 connection.sendall(b"-%d\n" % byte_count)
                 assert connection.makefile("rb").read(byte_count + len(b"got it\n")).endswith(b"\0got it\n")

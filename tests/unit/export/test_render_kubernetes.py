@@ -109,7 +109,7 @@ def start(found: Manifests, group: int, index: int, at: Path) -> str:
     path.write_text(path.read_text().replace("/dttui", f"{at}/dttui"))
     env = {"PATH": os.environ["PATH"], "TOKEN": "x", "ATTEMPT": "3", "JOB_COMPLETION_INDEX": str(index), **told}
     env |= {f"NODE{rank}_ADDRESS": "localhost" for rank in range(3)}
-    done = subprocess.run([program, path], env=env, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([program, path], env=env, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

@@ -75,7 +75,7 @@ def start(directory: Path, node_rank: int = 0, **variables: str) -> subprocess.P
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Return the exit code, and what it wrote to either stream."""
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     return process.returncode, out + err
 
 
@@ -301,7 +301,7 @@ def test_a_service_is_ended_once_the_others_have_ended_well(tmp_path: Path) -> N
     work = one.model_copy(update={"argv": ("sh", "-c", "pwd"), "name": "work"})
     script = run_script(made, planned.model_copy(update={"processes": (work, service)}))
     (tmp_path / "run.sh").write_text(script)
-    done = subprocess.run(["bash", str(tmp_path / "run.sh")], capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(["bash", str(tmp_path / "run.sh")], capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{tmp_path}\n", "")
 
 
