@@ -142,6 +142,14 @@ def test_no_more_stay_than_are_to_be_kept_of_each_node_over_all_attempts(host: C
     assert not older.parent.exists()
 
 
+def test_copies_are_let_go_though_an_earlier_try_of_that_was_cut_short(tmp_path: Path) -> None:
+    store = _store(tmp_path)
+    for name in ("job", ".removed-job"):
+        _checkpoint(store.with_name(name), 20, 1000)
+    kept.drop([str(store)])
+    assert not store.parent.exists()
+
+
 @pytest.mark.parametrize("keep", [1, 2])
 def test_a_copy_that_was_just_taken_stays_though_newer_ones_are_there(
     keep: int, host: Conversation, tmp_path: Path

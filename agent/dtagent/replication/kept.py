@@ -134,6 +134,7 @@ def _manifest_in(path: Path) -> Manifest | None:
 def _remove(path: Path) -> None:
     """Take the name from a copy before its files go: a half removed one is none."""
     hidden = path.with_name(f".removed-{path.name}")
+    shutil.rmtree(hidden, ignore_errors=True)  # Where an earlier removal was cut short: nothing is renamed to it then.
     with contextlib.suppress(OSError):
         path.rename(hidden)
     shutil.rmtree(hidden, ignore_errors=True)
