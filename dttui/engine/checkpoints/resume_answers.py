@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dtagent.protocol.checkpoints import (
+    MAX_DIRECTORIES,
     MAX_SEARCH_S,
+    PART,
     CheckpointsOf,
     CheckpointsReply,
     CheckpointsRequest,
@@ -27,6 +30,7 @@ from dttui.planning.resumption import Resumption
 from dttui.spec.findings import info, warning
 
 SEARCH_S = 30.0
+CALL_S = MAX_SEARCH_S + 15.0
 VERIFY_S = 10.0
 """How long the newest may be read for before it is gone on from: a changed one may load without a word."""
 MOST = 8
@@ -101,25 +105,51 @@ def tell_passed(answers: Mapping[str, Mapping[CheckpointPlace, CheckpointsOf]], 
         for item in (item for where, found in by_place.items() if where.attempt >= since for item in found.passed):
             if item.path not in told:
                 told.add(item.path)
-                reason = agent_text(item.why, item.why_notice)
-                message = msg("{checkpoint} of {host} is passed over: {reason}",
-                               checkpoint=item.path, host=name, reason=reason)  # fmt: skip
-                log.tell(info("checkpoint-passed", item.path, message))
+                _tell_of(item, name, log)
 
 
-async def add_copies(copies: dict[str, list[HeldCopy]], nodes: Sequence[NodeRun], stores: Sequence[str]) -> None:
+def _tell_of(item: PassedCheckpoint, host: str, log: AttemptLog) -> None:
+    reason = agent_text(item.why, item.why_notice)
+    message = msg("{checkpoint} of {host} is passed over: {reason}", checkpoint=item.path, host=host, reason=reason)
+    log.tell(info("checkpoint-passed", item.path, message))
+
+
+async def add_copies(
+    copies: dict[str, list[HeldCopy]], nodes: Sequence[NodeRun], stores: Sequence[str], log: AttemptLog
+) -> None:
     """Add the copies that each node keeps in some directories; one whose agent knows of none has none."""
 
     async def ask(node: NodeRun) -> list[HeldCopy]:
         try:
             if node.client is None:
                 return []
-            return (await node.client.call("copies", CopiesRequest(list(stores)), CopiesReply, SEARCH_S)).held
+            held = (await node.client.call("copies", CopiesRequest(list(stores)), CopiesReply, SEARCH_S)).held
         except HostError:
             return []
+        return await _intact(node, held, log)
 
     for node, held in zip(nodes, await asyncio.gather(*map(ask, nodes)), strict=True):
         copies[node.name] += held
+
+
+async def _intact(node: NodeRun, held: Sequence[HeldCopy], log: AttemptLog) -> list[HeldCopy]:
+    """Return the copies without those of which the checksums do not hold, and tell of these.
+
+    What is on the disk of another host may have changed there, or before it was copied.
+    """
+    newest = [posixpath.dirname(copy.path) for copy in held if copy.form != PART][:MAX_DIRECTORIES]
+    request = CheckpointsRequest(newest, [], MOST, SEARCH_S, VERIFY_S)
+    try:
+        if node.client is None or not newest:
+            return list(held)
+        reply = await node.client.call("checkpoints", request, CheckpointsReply, CALL_S)
+    except HostError:
+        return list(held)
+    passed = {item.path: item for found in reply.directories for item in found.passed}
+    for copy in held:
+        if copy.path in passed:
+            _tell_of(passed[copy.path], node.name, log)
+    return [copy for copy in held if copy.path not in passed]
 
 
 async def _ask(
@@ -129,7 +159,7 @@ async def _ask(
     try:
         if node.client is None:
             return None
-        return await node.client.call("checkpoints", request, CheckpointsReply, MAX_SEARCH_S + 15.0)
+        return await node.client.call("checkpoints", request, CheckpointsReply, CALL_S)
     except AgentError as error:
         reason = error.message
         hint = error.hint

@@ -71,7 +71,7 @@ async def find_resume(
         else:
             first = log.attempt - 1 - newest
             asked = [*([] if first else [stores.own]), *stores.older[first : first + len(numbers)]]
-            await add_copies(copies, nodes, asked)
+            await add_copies(copies, nodes, asked, log)
             found = await _placed(before, answers, copies, unwanted, nodes, stores, resumption, log)
         tell_passed(answers, found.attempt if found is not None else 0, log)
         if found is not None:

@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,28 @@ async def test_what_lay_there_before_the_first_attempt_is_gone_on_from(tmp_path:
     found = await job.found()
     assert found is not None
     assert found.checkpoint == str(path)
+
+
+def change_a_bit(path: Path) -> None:
+    """Have a checkpoint hold an archive in which a bit has changed since."""
+    with zipfile.ZipFile(path / "state.pt", "w") as archive:
+        archive.writestr("archive/data/0", bytes(1000))
+    text = bytearray((path / "state.pt").read_bytes())
+    text[500] ^= 0x10
+    (path / "state.pt").write_bytes(text)
+
+
+async def test_a_copy_in_which_bits_have_changed_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
+    job = Job(tmp_path / "kept", 2, kept_in(tmp_path / "kept"))
+    before = keep_copy(job, 0, 0, 20)
+    newest = keep_copy(job, 1, 1, 30)
+    change_a_bit(newest)
+    found = await job.found()
+    assert found is not None
+    assert (found.checkpoint, found.step) == (str(before), 20)
+    told = {event.message for event in job.directory.read_events(EventKind.FINDING)}
+    why = "is passed over: state.pt has changed since it was written: its checksum does not hold"
+    assert told == {f"{newest} of {name} {why}" for name in ("a", "b")}
 
 
 @pytest.mark.parametrize("attempt", FAR)
