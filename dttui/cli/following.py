@@ -44,7 +44,8 @@ class Interrupts:
         self._stops = stops
         self._client: ControllerClient | None = None
         self._count = 0
-        self._sending: set[asyncio.Task[bool]] = set()
+        self._sending: set[asyncio.Task[None]] = set()
+        self._told = ""
 
     def install(self) -> None:
         """Take over this process's signals."""
@@ -63,6 +64,11 @@ class Interrupts:
         """Wait until everything is sent."""
         await asyncio.gather(*self._sending)
 
+    def look_at(self, directory: JobDirectory) -> None:
+        """Say of a controller that gives no sign of life what to do, once somebody wants the job's end, or to leave."""
+        if (self._count or self.left) and not self._told and (hangs := App().hanging(directory)) is not None:
+            self._tell(hangs)
+
     def _interrupt(self) -> None:
         self._count += 1
         self._printer.note(
@@ -80,9 +86,20 @@ class Interrupts:
 
     def _send(self) -> None:
         if self._client is not None:
-            task = asyncio.ensure_future(self._client.stop(force=self._count > 1))
+            task = asyncio.ensure_future(self._ask(self._client, force=self._count > 1))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
+
+    async def _ask(self, client: ControllerClient, *, force: bool) -> None:
+        """Ask for a stop; say of a controller that does not answer what to do."""
+        if not await client.stop(force=force) and (vain := await client.unanswered()) is not None:
+            self._tell(vain)
+
+    def _tell(self, hangs: NotFinishedError) -> None:
+        if hangs.message != self._told:
+            self._told = hangs.message
+            self._printer.note(f"⚠ {hangs.message}")
+            self._printer.note(f"  → {hangs.hint}")
 
 
 async def follow_job(
@@ -155,6 +172,7 @@ async def _follow_controller(
         while await _show(follower, printer, until):
             if follower.is_over:
                 return True
+            interrupts.look_at(follower.directory)
             if interrupts.left or until():
                 await interrupts.finish()
                 return True

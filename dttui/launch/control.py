@@ -14,7 +14,16 @@ from dttui.errors import NotFinishedError
 from dttui.i18n import _, retell_within
 from dttui.jobs import JobDirectory
 from dttui.launch.starting import ensure_controller
-from dttui.launch.stop_request import DIAL_DEADLINE_S, REPLY_DEADLINE_S, RETRY_S, address_of, greeting, no_controller
+from dttui.launch.stop_request import (
+    DIAL_DEADLINE_S,
+    REPLY_DEADLINE_S,
+    RETRY_S,
+    address_of,
+    controller_pid,
+    greeting,
+    no_controller,
+    unanswered,
+)
 from dttui.transport.base import Prompt, Prompter, PromptKind
 
 STACKS_DEADLINE_S = 60.0
@@ -23,7 +32,14 @@ STACKS_DEADLINE_S = 60.0
 class ControllerClient:
     """One connection to a controller. While it is open, the controller's questions go to `prompter`."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, prompter: Prompter | None) -> None:
+    def __init__(
+        self,
+        directory: JobDirectory,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        prompter: Prompter | None,
+    ) -> None:
+        self._directory = directory
         self._writer = writer
         self._prompter = prompter
         self._answers: set[asyncio.Task[None]] = set()
@@ -52,7 +68,7 @@ class ControllerClient:
                 if asyncio.get_running_loop().time() >= deadline or not directory.has_controller():
                     raise no_controller(directory) from error
                 await asyncio.sleep(RETRY_S)
-        client = cls(reader, writer, prompter)
+        client = cls(directory, reader, writer, prompter)
         try:
             await client._send(await asyncio.to_thread(greeting, directory, prompts=prompter is not None))
         except BaseException:  # As where a screen is left meanwhile.
@@ -63,6 +79,12 @@ class ControllerClient:
     async def stop(self, *, force: bool = False) -> bool:
         """Ask for the job to be stopped, with `force` without the grace period; return whether that was noted."""
         return await self._request({"method": "stop", "force": force}) is not None
+
+    async def unanswered(self) -> NotFinishedError | None:
+        """Return what is to be said where a stop was not noted; `None` where the controller has gone meanwhile."""
+        if self._listener.done() or not self._directory.has_controller():
+            return None
+        return unanswered(self._directory, await asyncio.to_thread(controller_pid, self._directory))
 
     async def typed_kinds(self) -> tuple[str, ...]:
         """Return the kinds of prompts whose answers the controller's connections took, as in `PromptKind`."""
@@ -89,8 +111,9 @@ class ControllerClient:
             self._writer.write(rpc.encode(message))
             await self._writer.drain()
 
-    async def _request(self, message: dict[str, Any], deadline_s: float = REPLY_DEADLINE_S) -> dict[str, Any] | None:
+    async def _request(self, message: dict[str, Any], deadline_s: float | None = None) -> dict[str, Any] | None:
         """Send something that is answered; return the answer, `None` where none came."""
+        deadline_s = REPLY_DEADLINE_S if deadline_s is None else deadline_s
         number = next(self._numbers)
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._replies[number] = future

@@ -13,8 +13,8 @@ from tests.tui.job_files import JobWriter
 
 
 @asynccontextmanager
-async def controller(writer: JobWriter) -> AsyncIterator[list[dict[str, object]]]:
-    """A controller's socket and lock; yields what its clients say."""
+async def controller(writer: JobWriter, *, answers: bool = True) -> AsyncIterator[list[dict[str, object]]]:
+    """A controller's socket and lock; yields what its clients say, whether it answers them or not."""
     import fcntl
 
     said: list[dict[str, object]] = []
@@ -23,7 +23,7 @@ async def controller(writer: JobWriter) -> AsyncIterator[list[dict[str, object]]
         try:
             while line := await reader.readline():
                 message = json.loads(line)
-                if message["method"] == "stop":
+                if message["method"] == "stop" and answers:
                     stream.write(json.dumps({"method": "reply", "id": message["id"]}).encode() + b"\n")
                 said.append({name: message[name] for name in ("method", "force", "prompts") if name in message})
         finally:  # Also where the test ends before its client has hung up.

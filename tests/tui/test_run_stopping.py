@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
+import pytest
 from dtagent.protocol.events import JobState
 from textual.widgets import Button
 
+from dttui.launch import stop_request
 from dttui.tui.screens.dialogs import ChoiceDialog
 from dttui.tui.screens.run import RunScreen
 from tests.tui import job_files
@@ -75,6 +79,39 @@ async def test_stopping_a_job_that_nobody_watches_says_so() -> None:
         await pilot.click("#graceful")
         await look(app, pilot)
         assert "no controller watches job" in toasts(app)[-1]
+
+
+async def test_a_controller_that_does_not_answer_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stop_request, "REPLY_DEADLINE_S", 0.1)
+    inventory = make_inventory()
+    writer = job_files.running(job(*CHOSEN), inventory)
+    async with controller(writer, answers=False):
+        app = make_app(inventory, attach=writer.directory)
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await look(app, pilot)
+            await pilot.press("x")
+            await settle(app, pilot)
+            await pilot.click("#graceful")
+            await until(pilot, lambda: bool(toasts(app)), "something to be told")
+            vain = stop_request.unanswered(writer.directory, os.getpid())
+            assert toasts(app)[-1] == f"{vain.message}. {vain.hint}"
+
+
+async def test_a_controller_that_falls_silent_after_it_was_asked_is_named_with_what_to_do() -> None:
+    inventory = make_inventory()
+    writer = job_files.running(job(*CHOSEN), inventory)
+    async with controller(writer) as said:
+        app = make_app(inventory, attach=writer.directory)
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await look(app, pilot)
+            await pilot.press("x")
+            await settle(app, pilot)
+            await pilot.click("#graceful")
+            await until(pilot, lambda: {"method": "stop", "force": False} in said, "it is asked to stop")
+            os.utime(writer.directory.lock, (0, 0))
+            vain = stop_request.unanswered(writer.directory, os.getpid())
+            told = f"{vain.message}. {vain.hint}"
+            await until(pilot, lambda: toasts(app)[-1:] == [told], "it is told")
 
 
 async def test_the_question_follows_a_job_that_somebody_else_stops() -> None:

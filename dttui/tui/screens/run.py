@@ -49,6 +49,8 @@ POLL_S = 0.25
 PLOT_S = 1.0
 WHY_S = 2.0
 CONTROLLER_POLL_S = 5.0
+REMEDY_S = 30.0
+"""How long it is shown what is to be done."""
 MOST_EVENTS = 500
 
 _SCROLLED = {
@@ -98,6 +100,7 @@ class RunScreen(Screen[None]):
         self._has_plots = False
         self._silence = ""
         """Why nobody knows what becomes of the job; empty while its controller does."""
+        self._wants_end = False
 
     def _make_follower(self) -> JobFollower:
         return self._face.follow(self.directory)
@@ -176,10 +179,23 @@ class RunScreen(Screen[None]):
         try:
             await self._attachments.stop(self.directory, force=answer == "force")
         except DttuiError as error:
-            self.notify(clean(error.message), severity="error", markup=False)
+            self._notify_of(error)
         else:
             told = _("Asked to stop at once.") if answer == "force" else _("Asked to stop gracefully.")
             self.notify(told, markup=False)
+            self._wants_end = True
+
+    async def _tell_of_hanging(self) -> None:
+        """Say once after each stop what to do about a controller that gives no sign of life."""
+        if self._wants_end and self._silence:
+            hangs = await asyncio.to_thread(self._face.hanging, self.directory)
+            if hangs is not None:
+                self._wants_end = False
+                self._notify_of(hangs)
+
+    def _notify_of(self, error: DttuiError) -> None:
+        told = clean(f"{error.message}. {error.hint}")
+        self.notify(told, severity="error", markup=False, timeout=REMEDY_S)
 
     async def _still_stoppable(self) -> Question | str:
         """Return what to ask by now, or that the job has ended meanwhile."""
@@ -206,9 +222,10 @@ class RunScreen(Screen[None]):
                     is_attached = True
                 except NotFinishedError as error:
                     if self._just_launched and not is_attached and not self.follower.is_over:
-                        self.notify(clean(f"{error.message}. {error.hint}"), severity="error", markup=False)
+                        self._notify_of(error)
                         is_attached = True
             self._silence = self.directory.silence(time.time())
+            await self._tell_of_hanging()
             await asyncio.sleep(CONTROLLER_POLL_S)
 
     def poll(self) -> None:

@@ -22,11 +22,20 @@ class Listener:
         self.directory = directory
         self.stops: list[bool] = []
         """Of each request, whether it was to be by force."""
+        self.answers = True
+        """Else it takes requests in, and does nothing."""
         self._lock = os.open(directory.lock, os.O_RDWR | os.O_CREAT)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
 
     async def serve(self) -> asyncio.Server:
         return await asyncio.start_unix_server(self._client, self.directory.socket)
+
+    def end(self) -> None:
+        """End the job, and with it."""
+        log = EventLog(self.directory.events)
+        log.add(EventKind.JOB_STATE, "stopped", data={"state": "CANCELLED"})
+        log.add(EventKind.OUTCOME, "stopped", data={"state": "CANCELLED", "exit_code": 103})
+        os.close(self._lock)
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -34,10 +43,9 @@ class Listener:
                 message = json.loads(line)
                 if message["method"] == "stop":
                     self.stops.append(message["force"])
-                    log = EventLog(self.directory.events)
-                    log.add(EventKind.JOB_STATE, "stopped", data={"state": "CANCELLED"})
-                    log.add(EventKind.OUTCOME, "stopped", data={"state": "CANCELLED", "exit_code": 103})
-                    os.close(self._lock)
+                    if not self.answers:
+                        continue
+                    self.end()
                     writer.write(json.dumps({"method": "reply", "id": message["id"]}).encode() + b"\n")
         finally:  # Also where the test ends before its client has hung up.
             writer.close()

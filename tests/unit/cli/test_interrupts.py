@@ -11,10 +11,13 @@ from typing import NoReturn
 
 import pytest
 
-from dttui.cli import apply, dispatch, main, stopping
+from dttui.cli import apply, attach, dispatch, main, stopping
 from dttui.cli.arguments import make_parser
 from dttui.cli.printing import Printer
+from dttui.errors import ExitCode
 from dttui.jobs import JobDirectory
+from dttui.launch import control
+from dttui.launch.stop_request import unanswered
 from tests.integration.headless import shell_job
 from tests.unit.cli.job_listener import Listener
 from tests.unit.cli.job_listener import listener as listener
@@ -67,6 +70,59 @@ async def test_an_interrupt_before_the_controller_is_there_is_sent_once_it_is(
     assert listener.stops == [presses > 1]
     assert any("press Ctrl-C again" in line for line in told)
     assert "CANCELLED" in capsys.readouterr().out
+
+
+async def test_an_interrupt_that_the_controller_does_not_answer_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listener: Listener
+) -> None:
+    told: list[str] = []
+    said = asyncio.Event()
+
+    def note(_printer: Printer, text: str) -> None:
+        told.append(text)
+        if text.startswith("  → "):
+            said.set()
+
+    def submit(*_arguments: object, **_options: object) -> JobDirectory:
+        os.kill(os.getpid(), signal.SIGINT)
+        return listener.directory
+
+    monkeypatch.setattr("dttui.launch.submit.submit", submit)
+    monkeypatch.setattr(control, "REPLY_DEADLINE_S", 0.1)
+    monkeypatch.setattr(Printer, "note", note)
+    listener.answers = False
+    job = shell_job(tmp_path, {"pytorch-dev-env": 1}, "true")
+    server = await listener.serve()
+    applying = asyncio.ensure_future(apply.apply(make_parser().parse_args(["--demo", "--apply", str(job)])))
+    await asyncio.wait_for(said.wait(), LIMIT_S)
+    vain = unanswered(listener.directory, os.getpid())
+    assert told[-2:] == [f"⚠ {vain.message}", f"  → {vain.hint}"]
+    listener.end()
+    assert await asyncio.wait_for(applying, LIMIT_S) == 103
+    server.close()
+
+
+async def test_who_leaves_a_job_whose_controller_gives_no_sign_of_life_is_told_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, listener: Listener
+) -> None:
+    told: list[str] = []
+
+    def note(_printer: Printer, text: str) -> None:
+        if not told:
+            os.kill(os.getpid(), signal.SIGINT)
+        told.append(text)
+
+    monkeypatch.setattr(Printer, "note", note)
+    server = await listener.serve()
+    os.utime(listener.directory.lock, (0, 0))
+    options = make_parser().parse_args(["attach", listener.directory.job_id])
+    following = attach.attach(options)
+    assert asyncio.iscoroutine(following)
+    assert await asyncio.wait_for(following, LIMIT_S) == ExitCode.NOT_FINISHED
+    server.close()
+    vain = unanswered(listener.directory, os.getpid())
+    assert told[1:3] == [f"⚠ {vain.message}", f"  → {vain.hint}"]
+    assert told[3].startswith("leaving; the job goes on")
 
 
 async def test_a_job_that_ends_with_its_controller_at_once_is_shown_to_its_end(
