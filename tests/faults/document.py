@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from tests.faults.disks import ON_DISKS, OnDisks
 from tests.faults.fault import PROMISES, Fault
 from tests.faults.table import FAULTS
 
@@ -18,18 +19,34 @@ bridges and ports. `make faults` injects every one; tests from elsewhere in a ro
 """
 
 
+_DISKS = """
+## By where checkpoints lie
+
+Faults of a job on isolated hosts that is started again, and the tests of what the training did afterwards: where all
+hosts see one directory of checkpoints, where each has its own disk, and where the script keeps none.
+
+| fault | a shared directory | own disks | no checkpoints | not tested |
+|---|---|---|---|---|
+"""
+
+
 def render() -> str:
     """Return the document."""
     promises = "".join(f"- **{key}** {text}\n" for key, text in PROMISES.items())
     rows = "".join(_row(fault) for fault in FAULTS)
     head = "| fault | how it is injected | promises | within | left behind | shown by |\n|---|---|---|---|---|---|\n"
-    return f"{_HEAD}{promises}\n{head}{rows}"
+    return f"{_HEAD}{promises}\n{head}{rows}{_DISKS}{''.join(map(_row_on_disks, ON_DISKS))}"
 
 
 def _row(fault: Fault) -> str:
     tests = "<br>".join(_link(test) for test in fault.tests)
     cells = (fault.name, fault.injected, " ".join(fault.promises), f"{fault.within_s:g} s", fault.left, tests)
     return f"| {' | '.join(cells)} |\n"
+
+
+def _row_on_disks(row: OnDisks) -> str:
+    cells = ("<br>".join(map(_link, tests)) or "–" for tests in (row.shared, row.own, row.neither))
+    return f"| {' | '.join((row.name, *cells, row.lacks or 'nothing'))} |\n"
 
 
 def _link(test: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.disks import ON_DISKS, OnDisks
 from tests.faults.document import render
 from tests.faults.fault import PROMISES, Fault
 from tests.faults.table import FAULTS
@@ -52,6 +53,13 @@ def test_every_test_of_faults_is_in_the_table() -> None:
         for name in found_in(f"{HERE}{path.name}")
     }
     assert {test for test in there - listed if not test.endswith("test_every_lie_is_told_in_some_test")} == set()
+
+
+@pytest.mark.parametrize("row", ON_DISKS, ids=lambda row: row.name)
+def test_what_is_tested_by_where_checkpoints_lie_is_in_the_table_and_what_is_not_is_said(row: OnDisks) -> None:
+    listed = {test for fault in FAULTS for test in fault.tests}
+    assert {*row.shared, *row.own, *row.neither} <= listed
+    assert (row.shared and row.own) or row.lacks
 
 
 def test_the_document_is_current() -> None:

@@ -69,12 +69,17 @@ ROWS = (
     ),
     Fault(
         "a controller is halted, or hangs, and is to stop its job",
-        "SIGSTOP to it, then `dttui stop` and what that tells to do, SIGCONT or SIGKILL; one that never answers",
+        "SIGSTOP to it, then `dttui stop` and what that tells to do, SIGCONT or SIGKILL; one that never answers a "
+        "stop, ctrl+c in `apply` and `attach`, and the screen",
         ("P1", "P3"),
         60,
         (
             f"{_STOPPED}test_a_stop_says_that_the_controller_is_halted_and_what_it_tells_to_do_stops_the_job",
             "tests/unit/launch/test_stop_request.py::test_a_controller_that_does_not_answer_is_named_with_its_process",
+            "tests/unit/cli/test_interrupts.py::test_an_interrupt_that_the_controller_does_not_answer_says_what_to_do",
+            "tests/unit/cli/test_interrupts.py::"
+            "test_who_leaves_a_job_whose_controller_gives_no_sign_of_life_is_told_what_to_do",
+            "tests/tui/test_run_stopping.py::test_a_controller_that_does_not_answer_is_named_with_what_to_do",
         ),
     ),
     Fault(

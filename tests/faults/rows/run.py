@@ -17,6 +17,7 @@ _RESUMING = "tests/faults/test_resuming.py::"
 _TRAINS_ON = "tests/faults/test_trains_on.py::"
 _FRAMEWORKS = "tests/frameworks/test_recovery.py::"
 _COPIES = "tests/faults/test_copies.py::"
+_OWN = "tests/faults/test_own_disks.py::"
 _ALERTS = "tests/faults/test_alert_restarts.py::"
 _AMID = "tests/faults/test_amid_recovery.py::"
 _HEALTH = "tests/faults/test_health.py::"
@@ -226,6 +227,17 @@ ROWS = (
             f"{_COPIES}test_a_host_that_goes_on_alone_begins_with_the_copy_that_it_kept_itself",
         ),
         left="what ran on a host that does not come back",
+    ),
+    Fault(
+        "a training with checkpoints on the disks of its hosts loses torchrun, a supervisor, or bits of a checkpoint",
+        "the first host alone writes, and the second has copies; SIGKILL to torchrun on the second, or to the first's "
+        "supervisor; a bit of the newest changed before a rank is killed, on the first host, and then on both",
+        ("P3",),
+        400,
+        (
+            f"{_OWN}test_a_training_goes_on_from_its_own_disks_as_if_nothing_had_been",
+            f"{_OWN}test_where_bits_have_changed_a_copy_is_trained_on_from_and_where_its_have_too_the_checkpoint_before",
+        ),
     ),
     Fault(
         "the rendezvous host of an elastic job off, which is to continue",

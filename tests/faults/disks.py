@@ -1,0 +1,132 @@
+"""Which faults of isolated hosts are tested where all see one directory of checkpoints, and where each has a disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_AMID = "tests/faults/test_amid_recovery.py::"
+_COPIES = "tests/faults/test_copies.py::"
+_HANG = "tests/faults/test_hang.py::"
+_OWN = "tests/faults/test_own_disks.py::"
+_RECOVERY = "tests/faults/test_recovery.py::"
+_STRAGGLERS = "tests/faults/test_stragglers.py::"
+
+_OUTLIVES = f"{_AMID}test_no_rank_outlives_its_attempt_and_whoever_has_its_pid_after_it_lives_on"
+_JOURNAL = f"{_AMID}test_whatever_became_of_a_supervisor_or_its_journal_the_next_attempt_begins_where_it_should"
+_NEWEST = f"{_AMID}test_where_no_directory_is_shared_all_go_on_from_the_newest_that_each_host_has_whole"
+_GOES_ON = f"{_OWN}test_a_training_goes_on_from_its_own_disks_as_if_nothing_had_been"
+_BITS = f"{_OWN}test_where_bits_have_changed_a_copy_is_trained_on_from_and_where_its_have_too_the_checkpoint_before"
+_SPARE = f"{_RECOVERY}test_a_spare_takes_the_place_of_a_host_that_is_off_the_masters_too"
+
+
+@dataclass(frozen=True)
+class OnDisks:
+    """One fault, and what of it is tested by where checkpoints lie."""
+
+    name: str
+    shared: tuple[str, ...] = ()
+    """Tests in which all hosts see one directory of checkpoints."""
+    own: tuple[str, ...] = ()
+    """Tests in which each host has its own disk."""
+    neither: tuple[str, ...] = ()
+    """Tests of isolated hosts whose script keeps no checkpoint."""
+    lacks: str = ""
+    """What is not tested; never empty where one of the first two is."""
+
+
+ON_DISKS = (
+    OnDisks("a rank killed", (_OUTLIVES,), (_NEWEST,)),
+    OnDisks(
+        "torchrun killed",
+        (),
+        (_GOES_ON,),
+        lacks="a shared directory: on the embedded cluster alone, where all hosts are this machine",
+    ),
+    OnDisks("supervisor killed", (_JOURNAL,), (_GOES_ON,)),
+    OnDisks(
+        "a host off",
+        (_OUTLIVES,),
+        (),
+        (_SPARE,),
+        "own disks: a host that is not the master's",
+    ),
+    OnDisks(
+        "the master's host off",
+        (),
+        (
+            f"{_COPIES}"
+            "test_a_training_whose_masters_host_is_off_ends_with_the_losses_and_parameters_of_one_that_was_not",
+            f"{_COPIES}test_a_host_that_goes_on_alone_begins_with_the_copy_that_it_kept_itself",
+        ),
+        (_SPARE,),
+        "a shared directory with checkpoints in it: on the embedded cluster alone",
+    ),
+    OnDisks(
+        "the link cut, and mended once the replacement has begun",
+        (f"{_RECOVERY}test_a_host_that_comes_back_is_cleared_and_the_replacement_is_not_touched",),
+        (f"{_COPIES}test_a_spare_in_the_masters_place_gets_the_copy_that_another_host_kept",),
+        lacks="own disks: that no step is there twice",
+    ),
+    OnDisks("three failures in a row", (_JOURNAL,), (), lacks="own disks: two in a row"),
+    OnDisks(
+        "a checkpoint half written",
+        (f"{_AMID}test_a_damaged_checkpoint_is_passed_over_for_the_one_before",),
+        (_NEWEST,),
+    ),
+    OnDisks(
+        "a checkpoint with bits changed",
+        (f"{_AMID}test_a_checkpoint_in_which_bits_have_changed_is_not_trained_on_from",),
+        (_BITS,),
+    ),
+    OnDisks(
+        "a checkpoint on a full disk",
+        (f"{_AMID}test_a_checkpoint_for_which_the_disk_had_no_room_is_passed_over",),
+        (f"{_AMID}test_where_no_directory_is_shared_a_full_disk_costs_all_hosts_what_its_own_could_not_write",),
+    ),
+    OnDisks(
+        "the controller killed in each phase of a recovery",
+        (),
+        (_NEWEST,),
+        (
+            f"{_RECOVERY}test_a_controller_killed_while_a_spare_takes_over_is_followed_by_one_that_goes_on",
+            "tests/faults/test_restarts.py::"
+            "test_a_controller_killed_before_any_of_its_records_leaves_a_job_that_the_next_one_ends_well",
+        ),
+        "a shared directory with checkpoints in it; own disks: any phase but the first",
+    ),
+    OnDisks(
+        "the login node restarted in a recovery",
+        (f"{_AMID}test_a_login_node_that_is_restarted_amid_a_recovery_goes_on_with_that",),
+        lacks="own disks",
+    ),
+    OnDisks("ranks deaf to SIGTERM, with children in sessions of their own", (_OUTLIVES,), lacks="own disks"),
+    OnDisks("pids had by others", (_OUTLIVES,), lacks="own disks"),
+    OnDisks("another boot id, though nothing was started anew", (_OUTLIVES,), lacks="own disks"),
+    OnDisks("a journal torn, flipped, empty, of the future", (_JOURNAL,), lacks="own disks"),
+    OnDisks(
+        "an hour between the clocks of hosts",
+        (f"{_AMID}test_an_hour_between_the_clocks_of_hosts_changes_nothing_of_a_recovery",),
+        lacks="own disks",
+    ),
+    OnDisks(
+        "a hang of each kind",
+        neither=(f"{_HANG}test_a_hang_is_told_with_where_each_rank_stands_and_the_job_starts_again_and_ends_well",),
+        lacks="with checkpoints, on either",
+    ),
+    OnDisks(
+        "one slow rank",
+        (),
+        (f"{_STRAGGLERS}test_a_spare_takes_the_place_of_a_slow_host_at_the_next_checkpoint",),
+        (f"{_STRAGGLERS}test_a_slow_rank_is_named_with_what_it_costs_and_taken_back_once_it_is_as_fast_as_others",),
+        "a shared directory",
+    ),
+    OnDisks(
+        "one slow link",
+        neither=(
+            "tests/faults/test_communication_share.py::"
+            "test_the_share_of_communication_grows_as_the_link_slows_and_is_told_beside_the_estimates",
+        ),
+        lacks="with checkpoints, on either",
+    ),
+)
+"""In the order in which they are told of."""
