@@ -166,7 +166,8 @@ class Training:
         for host in (self.first, self.second):
             left = functools.partial(processes_of, self.lab, host.name, self.directory)
             wait_until(lambda left=left: not left(), f"nothing to be left on {host.name}")  # type: ignore[misc]
-            assert host.run(["find", self.place, "-name", "*.dttui-copies*"]).stdout == b""
+            kept = host.run(["find", self.place, "-path", "*.dttui-copies*", "-ls"]).stdout.decode()
+            assert not kept, (host.name, kept, said(self.directory))
 
 
 def seen(host: Host, path: str) -> Path:

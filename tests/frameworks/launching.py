@@ -14,7 +14,7 @@ import yaml
 from tests.integration.headless import dttui, result_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-DEADLINE_S = 170.0
+DEADLINE_S = 300.0
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from dttui.i18n import set_language
 from tests.waiting import wait_until
 
 EXAMPLE = Path("examples/gpt").resolve()
-DEADLINE_S = 120.0
+DEADLINE_S = 240.0
 
 
 def dttui(

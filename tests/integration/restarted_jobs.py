@@ -28,7 +28,7 @@ from tests.processes import processes_like
 from tests.waiting import wait_until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-DEADLINE_S = 150.0
+DEADLINE_S = 300.0
 KEPT_EVERY = 10
 STEPS_BETWEEN = 15
 """From the first step of an attempt to its loss, so that a checkpoint is there."""

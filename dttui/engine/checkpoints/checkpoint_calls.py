@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import TypeVar
 
 from dtagent.protocol.checkpoints import MAX_SEARCH_S
+from dtagent.protocol.replication import MAX_STORES, CopiesReply, CopiesRequest
 
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.errors import HostError
+from dttui.transport.deadline import within
 
+CALL_S = MAX_SEARCH_S + 15.0
 _Reply = TypeVar("_Reply")
 
 
@@ -17,6 +22,21 @@ async def ask(node: NodeRun, method: str, request: object, reply: type[_Reply]) 
     try:
         if node.client is None or node.silent_since is not None:
             return None
-        return await node.client.call(method, request, reply, MAX_SEARCH_S + 15.0)
+        return await node.client.call(method, request, reply, CALL_S)
     except HostError:
         return None  # Who watches the hosts tells.
+
+
+async def let_copies_go(node: NodeRun, stores: Sequence[str]) -> bool:
+    """Have all copies in some directories removed; return whether the host has done so, which is connected to anew."""
+
+    async def call() -> None:
+        for first in range(0, len(stores), MAX_STORES):
+            request = CopiesRequest(list(stores[first : first + MAX_STORES]), drop=True)
+            await (await node.connect()).call("copies", request, CopiesReply, CALL_S)
+
+    try:
+        await within(call(), CALL_S)
+    except (HostError, asyncio.TimeoutError):
+        return False
+    return True

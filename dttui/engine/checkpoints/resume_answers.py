@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from dtagent.protocol.checkpoints import (
     MAX_DIRECTORIES,
-    MAX_SEARCH_S,
     PART,
     CheckpointsOf,
     CheckpointsReply,
@@ -21,6 +20,7 @@ from dtagent.protocol.rpc import ErrorCode
 
 from dttui.agent_words import agent_text
 from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.checkpoints.checkpoint_calls import CALL_S
 from dttui.engine.checkpoints.checkpoint_places import CheckpointPlace, places
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.errors import AgentError, HostError
@@ -30,7 +30,6 @@ from dttui.planning.resumption import Resumption
 from dttui.spec.findings import info, warning
 
 SEARCH_S = 30.0
-CALL_S = MAX_SEARCH_S + 15.0
 VERIFY_S = 10.0
 """How long the newest may be read for before it is gone on from: a changed one may load without a word."""
 MOST = 8

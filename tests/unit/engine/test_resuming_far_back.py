@@ -212,3 +212,23 @@ async def test_once_the_job_is_over_no_attempt_has_left_a_copy(attempt: int, tmp
         assert store is not None
         left += (await Replication().copies(CopiesRequest([store]))).held
     assert left == []
+
+
+async def test_a_host_that_is_silent_as_the_job_ends_lets_its_copies_go_and_one_without_a_link_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dttui.engine.checkpoints.checkpoint_calls.CALL_S", 0.5)
+    job = Job(tmp_path / "kept", 1, kept_in(tmp_path / "kept"))
+    copy = keep_copy(job, 0, 0, 20)
+    job.nodes[0].silent_since = 1.0
+    job.nodes[1].client = None
+    bindings = Bindings(job_id=job.directory.job_id, attempt=1, master_port=1, nodes={})
+    replicator = Replicator(job.directory.job_id, job.log, job.nodes, BoundPlan(plan=job.plan, bindings=bindings))
+    await replicator.drop()
+    assert not copy.exists()
+    (event,) = job.directory.read_events(EventKind.FINDING)
+    store = store_of(job.resumption, job.directory.job_id, 1)
+    assert (event.data["code"], event.message) == (
+        "copies-left",
+        f"b was not reached, and keeps its copies of checkpoints in {store}",
+    )

@@ -14,7 +14,6 @@ from typing import TypeVar
 
 from dtagent.protocol.checkpoints import (
     JOINED,
-    MAX_SEARCH_S,
     PART,
     CheckpointsReply,
     CheckpointsRequest,
@@ -27,6 +26,7 @@ from dtagent.protocol.replication import STORE, CopiesReply, CopiesRequest
 
 from dttui.agent_words import agent_text
 from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.checkpoints.checkpoint_calls import CALL_S, let_copies_go
 from dttui.engine.checkpoints.checkpoint_places import places
 from dttui.engine.checkpoints.replication.transfer import CopyFailedError, Stores, transfer
 from dttui.engine.nodes.node_run import NodeRun
@@ -39,7 +39,6 @@ from dttui.words import size_text
 
 MOST = 8
 """Of each host, so many of the newest parts are told."""
-CALL_S = MAX_SEARCH_S + 15.0
 MOST_TRIED = 2
 """Steps whose parts are brought together, the newest first, until those of one make a whole."""
 
@@ -96,11 +95,7 @@ def _whole_of(store: str, part: FoundCheckpoint) -> str:
 
 async def _drop_all(nodes: Sequence[NodeRun], stores: Iterable[str]) -> None:
     """Let go what is in a store of each node."""
-    asked = (
-        _ask(node, "copies", CopiesRequest([store], drop=True), CopiesReply)
-        for node, store in zip(nodes, stores, strict=True)
-    )
-    await asyncio.gather(*asked)
+    await asyncio.gather(*(let_copies_go(node, [store]) for node, store in zip(nodes, stores, strict=True)))
 
 
 def whole_steps(parts: Sequence[Sequence[FoundCheckpoint]]) -> list[int]:

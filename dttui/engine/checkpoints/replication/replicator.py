@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Sequence
 
 from dtagent.protocol.checkpoints import CheckpointsReply, CheckpointsRequest, FoundCheckpoint
-from dtagent.protocol.replication import MAX_STORES, CopiesReply, CopiesRequest
 
 from dttui.engine.attempt_log import AttemptLog
-from dttui.engine.checkpoints.checkpoint_calls import ask
+from dttui.engine.checkpoints.checkpoint_calls import ask, let_copies_go
 from dttui.engine.checkpoints.replication.transfer import CopyFailedError, Stores, transfer
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.i18n import msg
@@ -72,20 +71,16 @@ class Replicator:
         await asyncio.gather(*(self._follow(node, self._stores) for node in self._nodes))
 
     async def drop(self) -> None:
-        """Let all copies go: the job has come to its end, and its own checkpoints stay."""
+        """Let all copies go: the job has come to its end, and its own checkpoints stay. Tell where they could not."""
         if self._stores is None:
             return
         stores = [self._stores.own, *self._stores.older]
-        requests = [
-            CopiesRequest(stores[first : first + MAX_STORES], drop=True) for first in range(0, len(stores), MAX_STORES)
-        ]
-
-        async def drop_on(node: NodeRun) -> None:
-            for request in requests:
-                if await ask(node, "copies", request, CopiesReply) is None:
-                    return
-
-        await asyncio.gather(*map(drop_on, self._nodes))
+        gone = await asyncio.gather(*(let_copies_go(node, stores) for node in self._nodes))
+        for node, is_gone in zip(self._nodes, gone, strict=True):
+            if not is_gone:
+                message = msg("{host} was not reached, and keeps its copies of checkpoints in {directory}",
+                              host=node.name, directory=self._stores.own)  # fmt: skip
+                self._log.tell(warning("copies-left", node.name, message))
 
     async def _follow(self, node: NodeRun, stores: Stores) -> None:
         place = self._places.get(node.name)
