@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -18,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dtagent.protocol.replication import STORE, SendReply, SendRequest, TakeRequest
+from dtagent.errors import RpcError
+from dtagent.protocol.replication import STORE, CopiesRequest, SendReply, SendRequest, TakeRequest
 from dtagent.replication import kept, sending, taking
 from dtagent.replication.manifest import CopyError, decoded, manifest_of
 from dtagent.replication.peer_connection import PeerLink, PeerLinkError, admit, reach
+from dtagent.replication.service import Replication
 
 from tests.agent.conversation import Conversation
 from tests.waiting import wait_until
@@ -474,3 +477,16 @@ def test_a_stranger_who_says_his_words_byte_by_byte_is_not_waited_for(monkeypatc
         over.set()
         stranger.join()
     assert len(sent) < len(words)
+
+
+async def test_copies_that_cannot_be_removed_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mount point, say, or a directory that only reads: its host must not count as one that has let go of them."""
+    store = _store(tmp_path)
+    store.mkdir(parents=True)
+
+    def refuse(self: Path, _target: Path) -> Path:
+        raise OSError(errno.EBUSY, "Device or resource busy", str(self))
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(RpcError, match=f"{store} cannot be removed: Device or resource busy"):
+        await Replication().copies(CopiesRequest([str(store)], drop=True))

@@ -167,7 +167,7 @@ class Training:
             left = functools.partial(processes_of, self.lab, host.name, self.directory)
             wait_until(lambda left=left: not left(), f"nothing to be left on {host.name}")  # type: ignore[misc]
             kept = host.run(["find", self.place, "-path", "*.dttui-copies*", "-ls"]).stdout.decode()
-            assert not kept, (host.name, kept, said(self.directory))
+            assert not kept, "\n".join([host.name, kept, *said(self.directory)])
 
 
 def seen(host: Host, path: str) -> Path:

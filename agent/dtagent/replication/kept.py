@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -88,11 +89,13 @@ def prune(stores: Sequence[Path], node_rank: int, keep: int, taken: Path) -> Non
 
 
 def drop(stores: Iterable[str]) -> None:
-    """Remove all copies of a job."""
+    """Remove all copies of a job. Raises OSError where one cannot be."""
     for store in stores:
         path = Path(store)
         if path.parent.name == STORE:  # Whatever is asked for, nothing else is removed.
-            _remove(path)
+            for left in (path, _remove(path)):
+                if left.exists():
+                    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(left))
             with contextlib.suppress(OSError):  # Those of another job stay.
                 path.parent.rmdir()
 
@@ -131,13 +134,14 @@ def _manifest_in(path: Path) -> Manifest | None:
     return None
 
 
-def _remove(path: Path) -> None:
-    """Take the name from a copy before its files go: a half removed one is none."""
+def _remove(path: Path) -> Path:
+    """Take the name from a copy before its files go: a half removed one is none. Return the name it had meanwhile."""
     hidden = path.with_name(f".removed-{path.name}")
     shutil.rmtree(hidden, ignore_errors=True)  # Where an earlier removal was cut short: nothing is renamed to it then.
     with contextlib.suppress(OSError):
         path.rename(hidden)
     shutil.rmtree(hidden, ignore_errors=True)
+    return hidden
 
 
 def _write(path: Path, text: str) -> None:

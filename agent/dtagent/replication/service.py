@@ -97,13 +97,18 @@ class Replication:
         return reply or SendReply(detail=sentences.COPY_NOT_BEGUN(error=f"code {end.code}"))
 
     async def copies(self, request: CopiesRequest) -> CopiesReply:
-        """Tell which copies there are, or remove them. Raises RpcError for what is no directory of copies."""
+        """Tell which copies there are, or remove them. Raises RpcError for what is none, or stays."""
         _check_stores(request.stores)
         if request.drop:
             ending = [end for end in self._taking if end.store in request.stores]
             for end in ending:
                 end.abandon()
-            await self._looks.run(lambda: _drop(ending, request.stores))
+            try:
+                await self._looks.run(lambda: _drop(ending, request.stores))
+            except OSError as error:
+                reason = error.strerror or str(error)
+                said = sentences.NOT_REMOVED(path=str(error.filename), error=reason)
+                raise RpcError(ErrorCode.REFUSED, said) from error
             return CopiesReply()
         return CopiesReply(await self._looks.run(lambda: kept.held(request.stores)))
 
@@ -114,7 +119,7 @@ class Replication:
 
 
 def _drop(ending: Sequence[_End], stores: Sequence[str]) -> None:
-    """Remove copies once nobody writes there any more, who would make the directories anew. Blocks."""
+    """Remove copies once nobody writes there any more, who would make the directories anew. Blocks; raises OSError."""
     for end in ending:
         end.wait()
     kept.drop(stores)

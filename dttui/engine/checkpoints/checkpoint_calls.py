@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -11,7 +10,6 @@ from dtagent.protocol.replication import MAX_STORES, CopiesReply, CopiesRequest
 
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.errors import HostError
-from dttui.transport.deadline import within
 
 CALL_S = MAX_SEARCH_S + 15.0
 _Reply = TypeVar("_Reply")
@@ -27,16 +25,12 @@ async def ask(node: NodeRun, method: str, request: object, reply: type[_Reply]) 
         return None  # Who watches the hosts tells.
 
 
-async def let_copies_go(node: NodeRun, stores: Sequence[str]) -> bool:
-    """Have all copies in some directories removed; return whether the host has done so, which is connected to anew."""
-
-    async def call() -> None:
+async def let_copies_go(node: NodeRun, stores: Sequence[str]) -> HostError | None:
+    """Have all copies in some directories removed, over as many links as that takes; return why they are not."""
+    try:
         for first in range(0, len(stores), MAX_STORES):
             request = CopiesRequest(list(stores[first : first + MAX_STORES]), drop=True)
-            await (await node.connect()).call("copies", request, CopiesReply, CALL_S)
-
-    try:
-        await within(call(), CALL_S)
-    except (HostError, asyncio.TimeoutError):
-        return False
-    return True
+            await node.retry_until_deadline("copies", request, CopiesReply, CALL_S)
+    except HostError as error:
+        return error
+    return None

@@ -47,7 +47,7 @@ async def own_answers(
 ) -> dict[str, dict[CheckpointPlace, CheckpointsOf]]:
     """Return what each node that answers has itself, by where it looked."""
     where = {node.name: places(before, node.name, shared=resumption.shared) for node in nodes}
-    asked = [node for node in nodes if where[node.name] and node.client is not None]
+    asked = [node for node in nodes if where[node.name]]
     # Where all see the same, one reads it.
     verified = [node for node in asked if not resumption.shared or node is asked[0]]
     replies = await asyncio.gather(
@@ -120,12 +120,12 @@ async def add_copies(
 
     async def ask(node: NodeRun) -> list[HeldCopy]:
         try:
-            if node.client is None:
-                return []
-            held = (await node.client.call("copies", CopiesRequest(list(stores)), CopiesReply, SEARCH_S)).held
-        except HostError:
+            reply = await node.retry_until_deadline("copies", CopiesRequest(list(stores)), CopiesReply, CALL_S)
+        except HostError as error:
+            if not _is_too_old(error):
+                _tell_unseen(node, error, log)
             return []
-        return await _intact(node, held, log)
+        return await _intact(node, reply.held, log)
 
     for node, held in zip(nodes, await asyncio.gather(*map(ask, nodes)), strict=True):
         copies[node.name] += held
@@ -138,10 +138,10 @@ async def _intact(node: NodeRun, held: Sequence[HeldCopy], log: AttemptLog) -> l
     """
     newest = [posixpath.dirname(copy.path) for copy in held if copy.form != PART][:MAX_DIRECTORIES]
     request = CheckpointsRequest(newest, [], MOST, SEARCH_S, VERIFY_S)
+    if not newest:
+        return list(held)
     try:
-        if node.client is None or not newest:
-            return list(held)
-        reply = await node.client.call("checkpoints", request, CheckpointsReply, CALL_S)
+        reply = await node.retry_until_deadline("checkpoints", request, CheckpointsReply, CALL_S)
     except HostError:
         return list(held)
     passed = {item.path: item for found in reply.directories for item in found.passed}
@@ -156,16 +156,20 @@ async def _ask(
 ) -> CheckpointsReply | None:
     request = CheckpointsRequest([place.directory for place in places], list(unwanted), MOST, SEARCH_S, verify_s)
     try:
-        if node.client is None:
-            return None
-        return await node.client.call("checkpoints", request, CheckpointsReply, CALL_S)
-    except AgentError as error:
-        reason = error.message
-        hint = error.hint
-        if error.code == ErrorCode.UNKNOWN_METHOD:
-            reason = msg("its agent is too old to look for checkpoints")
-            hint = msg("Upgrade the agent: dttui agents deploy {host}", host=node.name)
-        log.tell(warning("checkpoints-unseen", node.name, msg("{host}: {reason}", host=node.name, reason=reason), hint))
-    except HostError:
-        pass  # Who watches the hosts tells.
+        return await node.retry_until_deadline("checkpoints", request, CheckpointsReply, CALL_S)
+    except HostError as error:
+        _tell_unseen(node, error, log)
     return None
+
+
+def _tell_unseen(node: NodeRun, error: HostError, log: AttemptLog) -> None:
+    """Tell that a host does not say what it has: an attempt may then go on from an older one than there is."""
+    reason, hint = error.message, error.hint
+    if _is_too_old(error):
+        reason = msg("its agent is too old to look for checkpoints")
+        hint = msg("Upgrade the agent: dttui agents deploy {host}", host=node.name)
+    log.tell(warning("checkpoints-unseen", node.name, msg("{host}: {reason}", host=node.name, reason=reason), hint))
+
+
+def _is_too_old(error: HostError) -> bool:
+    return isinstance(error, AgentError) and error.code == ErrorCode.UNKNOWN_METHOD

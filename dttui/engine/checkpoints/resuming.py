@@ -48,7 +48,7 @@ async def find_resume(
     Args:
         directory: of the job.
         log: of the attempt that is to go on from it.
-        nodes: of that attempt; those without a link are passed over.
+        nodes: of that attempt; what one has that cannot be reached is passed over, and told.
         resumption: of the plan: whether all hosts see the same directories, or which keep copies.
         earlier: job of each attempt before this job's first, of which this job has the plans.
     """

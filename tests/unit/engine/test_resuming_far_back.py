@@ -25,11 +25,13 @@ from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.checkpoints.replication.replicator import Replicator
 from dttui.engine.checkpoints.resuming import find_resume
 from dttui.engine.nodes.node_run import NodeRun
+from dttui.errors import AuthenticationError, HostError, HostUnreachableError
 from dttui.files import write_atomic
 from dttui.inventory.models import Environment
 from dttui.jobs.event_log import EventLog
 from dttui.planning.models import Bindings, BoundPlan, Plan
 from dttui.planning.resumption import CHECKPOINT_DIR, Resume, Resumption, directory_of, store_of
+from dttui.rpc.client import AgentClient
 from dttui.transport.base import Nobody
 from tests.fake_transport import FakeTransport
 from tests.unit.jobs.test_follow import plan_for
@@ -46,11 +48,36 @@ def _planned() -> Plan:
 class Host:
     """What an agent does about checkpoints and copies, without the wire."""
 
+    clock_offset_s = 0.0
+
     def __init__(self) -> None:
         self._checkpoints, self._copies = Checkpoints(), Replication()
 
     async def call(self, method: str, request: Any, _reply: object, _deadline_s: float = 0.0) -> Any:
         return await (self._copies.copies(request) if method == "copies" else self._checkpoints.newest(request))
+
+
+class BrokenLink:
+    """A connection that has ended without anybody having looked, or over which nobody is let in."""
+
+    def __init__(self, error: HostError) -> None:
+        self._error = error
+
+    async def call(self, *_asked: object) -> Any:
+        raise self._error
+
+    async def close(self) -> None:
+        pass
+
+
+def break_link(node: NodeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the link to a node be gone, and another one be had."""
+
+    async def connect(*_asked: object) -> Host:
+        return Host()
+
+    monkeypatch.setattr(AgentClient, "connect", connect)
+    node.client = BrokenLink(HostUnreachableError(node.name, "the connection was lost"))  # type: ignore[assignment]  # all that is asked of it
 
 
 class Job:
@@ -214,21 +241,57 @@ async def test_once_the_job_is_over_no_attempt_has_left_a_copy(attempt: int, tmp
     assert left == []
 
 
-async def test_a_host_that_is_silent_as_the_job_ends_lets_its_copies_go_and_one_without_a_link_is_named(
+@pytest.mark.parametrize("is_copy", [False, True], ids=["own", "copy"])
+async def test_a_host_whose_link_breaks_as_it_is_asked_is_asked_anew(
+    is_copy: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(tmp_path / "kept", 1, kept_in(tmp_path / "kept") if is_copy else Resumption())
+    written = keep_copy(job, 0, 0, 20) if is_copy else write_checkpoint(job.place, 20)
+    for node in job.nodes:
+        break_link(node, monkeypatch)
+    found = await job.found()
+    assert found is not None
+    assert (found.checkpoint, found.step) == (str(written), 20)
+    assert job.directory.read_events(EventKind.FINDING) == []
+
+
+async def test_what_a_host_has_that_does_not_answer_is_told_to_be_unseen(tmp_path: Path) -> None:
+    job = Job(tmp_path / "kept", 1, Resumption())
+    written = write_checkpoint(job.place, 20)
+    job.nodes[1].client = BrokenLink(AuthenticationError("b", "no more keys"))  # type: ignore[assignment]  # as above
+    found = await job.found()
+    assert found is not None
+    assert found.checkpoint == str(written)
+    (event,) = job.directory.read_events(EventKind.FINDING)
+    assert (event.data["code"], event.message) == ("checkpoints-unseen", "b: no more keys")
+
+
+async def test_copies_go_also_where_the_link_has_broken_as_the_job_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dttui.engine.checkpoints.checkpoint_calls.CALL_S", 0.5)
+    job = Job(tmp_path / "kept", 1, kept_in(tmp_path / "kept"))
+    copy = keep_copy(job, 0, 0, 20)
+    for node in job.nodes:
+        break_link(node, monkeypatch)
+    bindings = Bindings(job_id=job.directory.job_id, attempt=1, master_port=1, nodes={})
+    replicator = Replicator(job.directory.job_id, job.log, job.nodes, BoundPlan(plan=job.plan, bindings=bindings))
+    await replicator.drop()
+    assert not copy.exists()
+    assert job.directory.read_events(EventKind.FINDING) == []
+
+
+async def test_a_host_that_is_silent_as_the_job_ends_lets_its_copies_go_and_one_that_lets_nobody_in_is_named(
+    tmp_path: Path,
+) -> None:
     job = Job(tmp_path / "kept", 1, kept_in(tmp_path / "kept"))
     copy = keep_copy(job, 0, 0, 20)
     job.nodes[0].silent_since = 1.0
-    job.nodes[1].client = None
+    job.nodes[1].client = BrokenLink(AuthenticationError("b", "no more keys"))  # type: ignore[assignment]  # as above
     bindings = Bindings(job_id=job.directory.job_id, attempt=1, master_port=1, nodes={})
     replicator = Replicator(job.directory.job_id, job.log, job.nodes, BoundPlan(plan=job.plan, bindings=bindings))
     await replicator.drop()
     assert not copy.exists()
     (event,) = job.directory.read_events(EventKind.FINDING)
     store = store_of(job.resumption, job.directory.job_id, 1)
-    assert (event.data["code"], event.message) == (
-        "copies-left",
-        f"b was not reached, and keeps its copies of checkpoints in {store}",
-    )
+    assert event.data["code"] == "copies-left"
+    assert event.message == f"b keeps its copies of checkpoints in {store}: no more keys"

@@ -212,6 +212,6 @@ async def _check_room(node: NodeRun, store: str, parts: Sequence[FoundCheckpoint
 
 async def _ask(node: NodeRun, method: str, request: object, reply: type[_Reply]) -> _Reply | None:
     try:
-        return None if node.client is None else await node.client.call(method, request, reply, CALL_S)
+        return await node.retry_until_deadline(method, request, reply, CALL_S)
     except HostError:
         return None  # Who watches the hosts tells; an agent of before brings nothing together.

@@ -75,11 +75,11 @@ class Replicator:
         if self._stores is None:
             return
         stores = [self._stores.own, *self._stores.older]
-        gone = await asyncio.gather(*(let_copies_go(node, stores) for node in self._nodes))
-        for node, is_gone in zip(self._nodes, gone, strict=True):
-            if not is_gone:
-                message = msg("{host} was not reached, and keeps its copies of checkpoints in {directory}",
-                              host=node.name, directory=self._stores.own)  # fmt: skip
+        errors = await asyncio.gather(*(let_copies_go(node, stores) for node in self._nodes))
+        for node, error in zip(self._nodes, errors, strict=True):
+            if error is not None:
+                message = msg("{host} keeps its copies of checkpoints in {directory}: {reason}",
+                              host=node.name, directory=self._stores.own, reason=error.message)  # fmt: skip
                 self._log.tell(warning("copies-left", node.name, message))
 
     async def _follow(self, node: NodeRun, stores: Stores) -> None:
