@@ -14,6 +14,7 @@ from dttui.engine.health import HealthWatch
 from dttui.engine.nodes.node_record import Steps
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.rendezvous.together import TogetherWatch
+from dttui.engine.slow_link_watch import SlowLinkWatch
 from dttui.engine.stragglers import StragglerWatch
 from dttui.jobs import JobDirectory
 from dttui.jobs.disturbances import APART, HANG
@@ -61,10 +62,13 @@ class DisturbanceWatch:
             plan, directory, log, members, read_gpus, on_change, next_spare, told, steps.times
         )
 
+        self._links = SlowLinkWatch(plan.recovery.straggler_s, log, members, on_change, told)
+
     @property
     def waits_s(self) -> list[float]:
         """After how long it wants to look again, each that does."""
-        return [item for item in (self.together.wait_s, self._hang.wait_s, self._stragglers.wait_s) if item is not None]
+        watches = self.together, self._hang, self._stragglers, self._links
+        return [watch.wait_s for watch in watches if watch.wait_s is not None]
 
     def look(self, *, all_run: bool, goes_on: bool) -> EndedFor | None:
         """Return for what the attempt is to be ended, if it is.
@@ -81,7 +85,9 @@ class DisturbanceWatch:
             found = EndedFor(HANG, hang.message, hang.hint)
         if ill := self._health.look(self._members(), is_running=runs and found is None):
             found = found or EndedFor(UNHEALTHY, ill.message, ill.hint, ill.node)
-        if slow := self._stragglers.look(is_running=runs and found is None):
+        self._links.look(is_running=runs and found is None)
+        # Over a slow link ranks come late to collectives for no fault of their own.
+        if slow := self._stragglers.look(is_running=runs and found is None and not self._links.is_named):
             found = found or EndedFor(STRAGGLER, slow.message, slow.hint, slow.node)
         return found
 
@@ -89,3 +95,4 @@ class DisturbanceWatch:
         """Ask no more."""
         await self._hang.close()
         await self._stragglers.close()
+        await self._links.close()

@@ -46,6 +46,11 @@ LEAST_READ_S = 5.0
 """Of GPUs, that are looked at with each question."""
 
 
+def pause_between_s(after_s: float | None) -> float:
+    """Return how long to wait from one question to the next, where what it asks after has to last for a time."""
+    return min(max((after_s or 0.0) / QUESTIONS, LEAST_BETWEEN_S), MOST_BETWEEN_S)
+
+
 @dataclass(frozen=True)
 class _Found:
     """What one round of questions has told of the rank that is waited for most."""
@@ -141,13 +146,14 @@ class StragglerWatch:
         looks = max(QUESTIONS, ceil((self._after_s or 0.0) / self.between_s))
         self._rounds: deque[_Found] = deque(maxlen=looks)
         self._slow = SlowGpuRows(looks, QUESTIONS)
-        last = next((event for event in reversed([*told]) if event.kind is EventKind.STRAGGLER), None)
+        kept = (event for event in reversed([*told]) if event.kind is EventKind.STRAGGLER and "links" not in event.data)
+        last = next(kept, None)
         self._told = _named_by(last) if last is not None else None
 
     @property
     def between_s(self) -> float:
         """From one question to the next."""
-        return min(max((self._after_s or 0.0) / QUESTIONS, LEAST_BETWEEN_S), MOST_BETWEEN_S)
+        return pause_between_s(self._after_s)
 
     @property
     def _read_s(self) -> float:

@@ -123,6 +123,7 @@ ON_DISKS = (
     OnDisks(
         "one slow link",
         neither=(
+            "tests/faults/test_slow_links.py::test_a_slow_link_from_one_host_to_another_is_named_alone",
             "tests/faults/test_communication_share.py::"
             "test_the_share_of_communication_grows_as_the_link_slows_and_is_told_beside_the_estimates",
         ),

@@ -68,11 +68,13 @@ from dtagent.protocol.replication import CopiesRequest, SendRequest, TakeRequest
 from dtagent.protocol.rpc import MAX_CHUNK_BYTES, MAX_FRAME_BYTES, MAX_PUSH_BYTES
 from dtagent.protocol.stacks import CallTimesReply, StacksReply, StacksRequest
 from dtagent.protocol.telemetry import TelemetryRequest
+from dtagent.protocol.traffic import TrafficReply, TrafficRequest
 from dtagent.protocol.warm_start import WarmReply, WarmRequest
 from dtagent.replication.service import LIMIT_S as COPY_LIMIT_S
 from dtagent.replication.service import Replication
 from dtagent.stacks import reading
 from dtagent.system import gpu_line, gpu_locks
+from dtagent.telemetry import rank_traffic
 from dtagent.telemetry.host import HostReader
 from dtagent.telemetry.nvml import Nvml
 from dtagent.telemetry.sampler import Sampler
@@ -217,6 +219,7 @@ class _Daemon:
             "image": Method(ImageRequest, checks.image),
             "stacks": Method(StacksRequest, self._stacks, limit_s=STACKS_LIMIT_S),
             "call_times": Method(StacksRequest, self._call_times, limit_s=STACKS_LIMIT_S),
+            "traffic": Method(TrafficRequest, self._traffic),
             "checkpoints": Method(CheckpointsRequest, checkpoints.newest, limit_s=SEARCH_LIMIT_S),
             "join_checkpoint": Method(JoinRequest, checkpoints.join, limit_s=SEARCH_LIMIT_S),
             "drop_checkpoints": Method(DropRequest, checkpoints.drop, limit_s=SEARCH_LIMIT_S),
@@ -324,6 +327,10 @@ class _Daemon:
     async def _call_times(self, request: StacksRequest) -> CallTimesReply:
         files = self._attempts.files(request.key)
         return await self._stack_workers.run(lambda: reading.read_times(files, request))
+
+    async def _traffic(self, request: TrafficRequest) -> TrafficReply:
+        files = self._attempts.files(request.key)
+        return await self._answers.run(lambda: rank_traffic.read(reading.processes_of(files)))
 
     async def _warm(self, request: WarmRequest) -> WarmReply:
         return await self._changes.run(lambda: self._warm_starts.ask(request))

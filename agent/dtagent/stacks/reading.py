@@ -57,6 +57,12 @@ def read_times(files: AttemptFiles, request: StacksRequest) -> CallTimesReply:
     return CallTimesReply(found)
 
 
+def processes_of(files: AttemptFiles) -> list[int]:
+    """Return the pids of the ranks of an attempt that are alive here."""
+    found = (_process_of(path) for path in files.ranks.glob("*.json") if rank_of(path) is not None)
+    return [stat.pid for stat in found if stat is not None]
+
+
 def _wanted(files: AttemptFiles, request: StacksRequest) -> tuple[dict[int, Path], list[int]]:
     """Return the records of all ranks here, and the ranks that were asked for."""
     known = {rank: path for path in files.ranks.glob("*.json") if (rank := rank_of(path)) is not None}

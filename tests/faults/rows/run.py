@@ -25,6 +25,7 @@ _HANG = "tests/faults/test_hang.py::"
 _BENCH = "tests/faults/test_bench.py::"
 _SHARE = "tests/faults/test_communication_share.py::"
 _STRAGGLERS = "tests/faults/test_stragglers.py::"
+_SLOW_LINKS = "tests/faults/test_slow_links.py::"
 _GPUS = "tests/faults/test_gpu_watch.py::"
 _TOGETHER = "tests/integration/test_together.py::"
 
@@ -72,6 +73,18 @@ ROWS = (
             f"{_STRAGGLERS}test_a_slow_rank_is_named_with_what_it_costs_and_taken_back_once_it_is_as_fast_as_others",
             f"{_STRAGGLERS}test_equal_ranks_are_never_named",
             f"{_STRAGGLERS}test_a_spare_takes_the_place_of_a_slow_host_at_the_next_checkpoint",
+        ),
+    ),
+    Fault(
+        "one link is slow",
+        "on three hosts what one host sends and is sent falls to 10 Mbit/s while ranks train, or what it sends to one "
+        "other; and all links alike at 50 Mbit/s",
+        ("P7",),
+        90,
+        (
+            f"{_SLOW_LINKS}test_a_slow_network_of_a_host_is_named_and_taken_back_once_it_is_as_fast_as_others",
+            f"{_SLOW_LINKS}test_a_slow_link_from_one_host_to_another_is_named_alone",
+            f"{_SLOW_LINKS}test_equal_links_are_never_named",
         ),
     ),
     Fault(
