@@ -35,8 +35,14 @@ def main(mark: str, text: str) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     with contextlib.suppress(OSError):
         os.nice(10)  # Of a rank that trains it takes nothing.
-    done = _dropped(request) if "written" in request else _joined(request) if "store" in request else _found(request)
-    print(mark + json.dumps(to_wire(done)))
+    print(mark + json.dumps(to_wire(do(request))))
+
+
+def do(request: dict[str, Any]) -> CheckpointsOf | DropReply | JoinReply:
+    """Search, remove, or join, as is asked for."""
+    if "written" in request:
+        return _dropped(request)
+    return _joined(request) if "store" in request else _found(request)
 
 
 def _found(request: dict[str, Any]) -> CheckpointsOf:

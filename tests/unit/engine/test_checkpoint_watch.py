@@ -25,6 +25,7 @@ from dttui.jobs import JobDirectory
 from dttui.planning.models import Bindings, BoundPlan
 from dttui.planning.resumption import Resume, Resumption, directory_of
 from tests.unit.engine.test_resuming_far_back import Job, write_checkpoint
+from tests.unit.engine.test_resuming_far_back import in_this_process as in_this_process
 from tests.waiting import until
 
 ATTEMPT = 2

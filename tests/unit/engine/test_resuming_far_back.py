@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dtagent.checkpoints.__main__ import do
+from dtagent.checks import checkpoints
 from dtagent.checks.checkpoints import Checkpoints
 from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.events import Event, EventKind, JobState
@@ -38,6 +40,12 @@ from tests.unit.jobs.test_follow import plan_for
 
 FAR = [1, 9, 17]
 """Attempts are asked about eight at a time."""
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Search here, and not by a process for each directory, of which these tests would have hundreds."""
+    monkeypatch.setattr(checkpoints, "run", lambda text, _seconds, _kind: do(json.loads(text)))
 
 
 @functools.cache
