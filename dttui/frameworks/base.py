@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from dtagent.protocol.rdma import RdmaPort
 from pydantic import BaseModel, ConfigDict
@@ -31,6 +31,7 @@ class NoOptions(Section):
     """The options of a framework that has none."""
 
 
+_Made = TypeVar("_Made")
 _Options = TypeVar("_Options", bound=Section)
 
 
@@ -131,10 +132,7 @@ class JobLayout:
     """`job.framework_options`, as the framework's `options` has them."""
     tuning: LinkTuning = LinkTuning()
     """What the link between the nodes asks for."""
-    _files: dict[Callable[[JobLayout], PlannedFile], PlannedFile] = field(
-        default_factory=dict, compare=False, repr=False
-    )
-    _texts: dict[Callable[[JobLayout], str], str] = field(default_factory=dict, compare=False, repr=False)
+    _shared: dict[Callable[[JobLayout], Any], Any] = field(default_factory=dict, compare=False, repr=False)
 
     def options_as(self, kind: type[_Options]) -> _Options:
         """Return the options as the model that a framework has for them."""
@@ -153,17 +151,16 @@ class JobLayout:
             slots[node.address] = slots.get(node.address, 0) + node.slots
         return slots
 
+    def shared(self, make: Callable[[JobLayout], _Made]) -> _Made:
+        """Return what is the same for every node, made once a layout."""
+        if make not in self._shared:
+            self._shared[make] = make(self)
+        made: _Made = self._shared[make]
+        return made
+
     def shared_file(self, make: Callable[[JobLayout], PlannedFile]) -> PlannedFile:
         """Return a file that is the same on every node, made once a layout."""
-        if make not in self._files:
-            self._files[make] = make(self)
-        return self._files[make]
-
-    def shared_text(self, make: Callable[[JobLayout], str]) -> str:
-        """Return a text that is the same on every node, made once a layout: what tells of all nodes."""
-        if make not in self._texts:
-            self._texts[make] = make(self)
-        return self._texts[make]
+        return self.shared(make)
 
 
 class Framework(Traits, Protocol):

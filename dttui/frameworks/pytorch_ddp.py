@@ -115,7 +115,7 @@ def _participants(layout: JobLayout, node: NodeLayout) -> PlannedFile:
         f"  node_rank: {node.node_rank}" if elastic is None else f"  min_nodes: {elastic.min_nodes}",
         "nodes:",
     ]
-    return PlannedFile(path=CONFIG_FILE, text="\n".join(lines) + "\n", shared=layout.shared_text(_entries))
+    return PlannedFile(path=CONFIG_FILE, text="\n".join(lines) + "\n", shared=layout.shared(_entries))
 
 
 def _entries(layout: JobLayout) -> str:

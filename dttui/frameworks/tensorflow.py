@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from dttui.frameworks.base import Framework, JobLayout, NodeLayout, NoOptions, Rank
@@ -93,8 +94,8 @@ class TensorFlow(Framework):
     def processes(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedProcess, ...]:
         """Return the one process of a node; beside a chief, the others serve for as long as it wants them."""
         (rank,) = node.ranks
-        kinds = _kinds(layout)
-        kind = kinds[node.node_rank]
+        tasks = layout.shared(_tasks)
+        kind, first = tasks[node.node_rank][0], tasks[0][0]
         own = {
             **rank_environment(layout, node, 0, rank),
             **variable_files(layout, _variables(layout, node))[0],
@@ -108,7 +109,7 @@ class TensorFlow(Framework):
                 env=process_environment(layout, node, own),
                 cwd=layout.cwd,
                 rank=rank,
-                is_service=CHIEF in kinds and kind != CHIEF,
+                is_service=first == CHIEF and kind != CHIEF,
             ),
         )
 
@@ -156,6 +157,16 @@ def _kinds(layout: JobLayout) -> tuple[str, ...]:
     return (CHIEF, *(PS if node.role == SERVER else WORKER for node in layout.nodes[1:]))
 
 
+def _tasks(layout: JobLayout) -> tuple[tuple[str, int], ...]:
+    """Return the task of each node: its type, and its number among those of that type."""
+    counts: Counter[str] = Counter()
+    tasks = []
+    for kind in _kinds(layout):
+        tasks.append((kind, counts[kind]))
+        counts[kind] += 1
+    return tuple(tasks)
+
+
 def _addresses(layout: JobLayout) -> tuple[str, ...]:
     """Return where the nodes reach each other; the only one of a job, itself."""
     return (layout.master_address, *(node.address for node in layout.nodes[1:]))
@@ -163,16 +174,15 @@ def _addresses(layout: JobLayout) -> tuple[str, ...]:
 
 def _variables(layout: JobLayout, node: NodeLayout) -> dict[str, PlannedFile]:
     """Return what TensorFlow and gRPC read: who takes part, and whom no proxy of http_proxy is asked for."""
-    proxies = PlannedFile(path="", shared=layout.shared_text(_without_proxy))
+    proxies = PlannedFile(path="", shared=layout.shared(_without_proxy))
     return {VARIABLE: _tf_config(layout, node), "no_grpc_proxy": proxies}
 
 
 def _tf_config(layout: JobLayout, node: NodeLayout) -> PlannedFile:
-    kinds = _kinds(layout)
-    kind = kinds[node.node_rank]
-    task = {"type": kind, "index": kinds[: node.node_rank].count(kind)}
+    kind, index = layout.shared(_tasks)[node.node_rank]
+    task = {"type": kind, "index": index}
     own = f'{{\n  "task": {json.dumps(task)},\n'
-    return PlannedFile(path=CONFIG_FILE, text=own, shared=layout.shared_text(_cluster))
+    return PlannedFile(path=CONFIG_FILE, text=own, shared=layout.shared(_cluster))
 
 
 def _cluster(layout: JobLayout) -> str:

@@ -105,9 +105,9 @@ def rank_environment(layout: JobLayout, node: NodeLayout, local_rank: int, rank:
 
 def addresses_file(layout: JobLayout) -> PlannedFile | None:
     """Return the file that `DTTUI_NODE_ADDRESSES_FILE` names: an address a line; `None` where a variable holds them."""
-    if fits_in_a_variable(layout, layout.shared_text(_listed)):
+    if fits_in_a_variable(layout, layout.shared(_listed)):
         return None
-    return PlannedFile(path=ADDRESSES_FILE, shared=layout.shared_text(_lines))
+    return PlannedFile(path=ADDRESSES_FILE, shared=layout.shared(_lines))
 
 
 def variable_files(layout: JobLayout, variables: Mapping[str, PlannedFile]) -> tuple[dict[str, str], list[PlannedFile]]:
@@ -136,7 +136,7 @@ def _interval(checkpoint: Checkpoint | None) -> dict[str, str]:
 
 
 def _addresses(layout: JobLayout) -> dict[str, str]:
-    addresses = layout.shared_text(_listed)
+    addresses = layout.shared(_listed)
     if fits_in_a_variable(layout, addresses):
         return {"DTTUI_NODE_ADDRESSES": addresses}
     return {"DTTUI_NODE_ADDRESSES_FILE": f"{Hole.DIRECTORY}/{ADDRESSES_FILE}"}

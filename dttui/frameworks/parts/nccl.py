@@ -59,7 +59,7 @@ def torch_environment(layout: JobLayout, node: NodeLayout) -> dict[str, str]:
     Where a slot is no GPU, accelerate is told that ranks talk all the same: else it would let each train by itself.
     """
     if layout.backend != "nccl":
-        return {"ACCELERATE_USE_CPU": "true"} if layout.shared_text(_slot_without_gpu) else {}
+        return {"ACCELERATE_USE_CPU": "true"} if layout.shared(_slot_without_gpu) else {}
     has_new_names = node.torch is not None and version(node.torch) >= _RENAMED
     size, file = (
         ("TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE")

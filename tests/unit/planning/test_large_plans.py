@@ -14,6 +14,7 @@ from dtagent.calls import decode_params
 from dtagent.daemon.greeting import greet
 from dtagent.daemon.unpacking import unpacked
 from dtagent.protocol.alike import fold, unfold
+from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.greeting import HelloRequest
 from dtagent.protocol.jobs import NodeState, NodeStatus, PackedStartRequest, StartRequest
 from dtagent.protocol.preparation import PrepareReply
@@ -180,7 +181,8 @@ class Agents:
     def __init__(self, *, is_old: bool = False) -> None:
         self.is_old = is_old
         self.received: dict[str, int] = {}
-        self.started: dict[str, StartRequest] = {}
+        self._keys: dict[str, AttemptKey] = {}
+        self._starts: dict[str, tuple[str, dict[str, Any], bytes]] = {}
         self._root = "/var/tmp/dtagent-1000/attempts/large/0"
 
     async def play(self, process: FakeProcess) -> int:
@@ -200,17 +202,20 @@ class Agents:
             reply = to_wire(await greet(HelloRequest(**params)))
             return {key: value for key, value in reply.items() if not (self.is_old and key == "unpacks")}
         if method == "prepare":
+            self._keys[name] = AttemptKey(**params["key"])
             port = 29500 + params["node_rank"] * 7 % 500
             python, gpus = "/opt/conda/bin/python3", list(range(params["cuda_slots"]))
             return PrepareReply(
                 self._root, python, f"{self._root}/payload", interface="eth0", gpu_ids=gpus, master_port=port
             )
         if method in ("start", "start_packed"):
-            self.started[name] = self._started(method, params, brought)
-            return NodeStatus(self.started[name].key, params.get("node_rank", 0), NodeState.RUNNING)
+            self._starts[name] = method, params, brought
+            return NodeStatus(self._keys[name], params.get("node_rank", 0), NodeState.RUNNING)
         return {}
 
-    def _started(self, method: str, params: dict[str, Any], brought: bytes) -> StartRequest:
+    def started(self, name: str) -> StartRequest:
+        """Return what a node was asked to start, as its agent reads it."""
+        method, params, brought = self._starts[name]
         if method == "start":
             request: StartRequest = decode_params("start", StartRequest, params)
             return request
@@ -253,7 +258,7 @@ async def test_a_start_on_a_thousand_nodes_sends_fifteen_kilobytes_to_each_at_mo
     bound = await start(made, inventory, agents, tmp_path)
     assert sum(agents.received.values()) < MOST_SENT_BYTES, agents.received
     for node in bound.plan.nodes[::97]:
-        assert_is_started_as_planned(agents.started[node.name], node)
+        assert_is_started_as_planned(agents.started(node.name), node)
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -265,9 +270,10 @@ async def test_an_older_agent_is_told_all_by_itself_and_a_newer_one_the_same(fra
         agents = Agents(is_old=is_old)
         bound = await start(made, inventory, agents, tmp_path)
         for node in bound.plan.nodes:
-            assert_is_started_as_planned(agents.started[node.name], node)
-            assert agents.started[node.name].secrets == {"TOKEN": "s3cret"}
-        told.append({name: to_wire(item)["processes"][0]["argv"] for name, item in agents.started.items()})
+            assert_is_started_as_planned(agents.started(node.name), node)
+            assert agents.started(node.name).secrets == {"TOKEN": "s3cret"}
+        starts = {node.name: agents.started(node.name) for node in bound.plan.nodes}
+        told.append({name: to_wire(item)["processes"][0]["argv"] for name, item in starts.items()})
     assert told[0] == told[1]
 
 
