@@ -50,10 +50,12 @@ class GpuType(BaseModel):
     """Peak, TFLOP/s."""
     memory_bandwidth: float = Field(gt=0)
     """GB/s."""
-    link: Literal["nvlink", "pcie"]
+    link: Literal["nvlink", "xgmi", "pcie"]
     """How GPUs of one node reach each other."""
     link_bandwidth: float = Field(gt=0)
     """GB/s, one direction of one GPU."""
+    network: float | None = Field(default=None, gt=0)
+    """GB/s, one direction: what one GPU usually has of its node's network cards; `None` for `INTER_BANDWIDTH`."""
     power: float | None = Field(default=None, gt=0)
     """W."""
     source: str = "gpus.yaml"
@@ -138,6 +140,8 @@ class Efficiency:
 
     matmul: float = 0.81
     """Of the peak, by a large matrix product."""
+    flash: float = 0.5
+    """Of the peak, by flash attention."""
     memory: float = 0.77
     """Of the memory's bandwidth, by a kernel that only moves data."""
     intra_node: float = 0.80
@@ -179,12 +183,13 @@ INTRA_LATENCY_S = 2e-6
 PCIE_LATENCY_S = 5e-6
 INTER_LATENCY_S = 1.5e-5
 """A hop of a ring over InfiniBand, from NCCL's tuning table."""
-INTER_BANDWIDTH = {"nvlink": 25e9, "pcie": 3.125e9}
-"""Bytes a second a GPU: a 200 Gbit/s card each, as in a DGX A100; or one such card for the node's eight GPUs."""
+INTER_BANDWIDTH = {"nvlink": 25e9, "xgmi": 25e9, "pcie": 3.125e9}
+"""Bytes a second a GPU, where its type says nothing: a 200 Gbit/s card each, as in a DGX A100; or one such card for the
+node's eight GPUs."""
 
 
 def default_links(gpu: GpuType) -> tuple[Interconnect, Interconnect]:
     """Return links inside a node and between nodes, as they usually are with this type of GPU."""
-    latency = INTRA_LATENCY_S if gpu.link == "nvlink" else PCIE_LATENCY_S
-    inter = Interconnect(INTER_BANDWIDTH[gpu.link], INTER_LATENCY_S)
+    latency = PCIE_LATENCY_S if gpu.link == "pcie" else INTRA_LATENCY_S
+    inter = Interconnect(gpu.network * 1e9 if gpu.network else INTER_BANDWIDTH[gpu.link], INTER_LATENCY_S)
     return Interconnect(gpu.link_bandwidth * 1e9, latency), inter

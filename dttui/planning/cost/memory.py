@@ -70,17 +70,45 @@ def model_states(parameters: float, layout: Layout) -> tuple[float, float, float
     )
 
 
+def stage_parameters(shape: ModelShape, stages: int, *, is_last: bool) -> float:
+    """Return how many parameters the first or the last of some stages holds, before tensors are split.
+
+    The last one has the output layer, or a copy of the embedding where that is shared.
+    """
+    embedding, output = shape.embedding_parameters, shape.output_parameters
+    if stages == 1:
+        return shape.parameters
+    return shape.layer_parameters * shape.layers / stages + (output if is_last and output else embedding)
+
+
 def activation_bytes_per_layer(shape: ModelShape, layout: Layout) -> float:
     """Return bytes one layer keeps for one micro-batch (Korthikanti et al. 2022, Table 2)."""
-    s, b, h, t = shape.seq_length, layout.micro_batch, shape.hidden_size, layout.tensor
-    scores = 5 * shape.heads * s / h
+    tokens, width = shape.seq_length * layout.micro_batch, layout.bytes_per_parameter / 2
     if layout.recompute == "full":
-        each = 2.0
-    elif layout.sequence_parallel:
-        each = (34 + (0 if layout.recompute == "selective" else scores)) / t
-    else:
-        each = 10 + 24 / t + (0 if layout.recompute == "selective" else scores / t)
-    return s * b * h * each * (layout.bytes_per_parameter / 2)
+        return 2 * tokens * shape.hidden_size * width
+    scores = 0.0 if layout.recompute == "selective" else _scores_bytes(shape, layout)
+    return _products_bytes(shape, layout) + scores
+
+
+def _products_bytes(shape: ModelShape, layout: Layout) -> float:
+    """Return what one layer keeps besides attention's scores: for GPT's shape 34·s·b·h, 24 of it split over ranks.
+
+    Of the hidden size: what both norms, the first products of attention and of the feed-forward part take in, and the
+    masks of two dropouts. Split: queries, keys, values, attention's result, what the activation takes in and gives.
+    """
+    tokens, width = shape.seq_length * layout.micro_batch, layout.bytes_per_parameter / 2
+    whole = (10 if shape.dropout else 8) * shape.hidden_size
+    split = 4 * shape.query_size + 4 * shape.kv_size + 2 * (shape.up_size + shape.feed_forward_size)
+    shared = layout.tensor if layout.sequence_parallel else 1
+    return tokens * (whole / shared + split / layout.tensor) * width
+
+
+def _scores_bytes(shape: ModelShape, layout: Layout) -> float:
+    """Return what attention keeps of its scores: 5·a·s²·b with dropout, two without; flash four a head and token."""
+    pairs = shape.heads * shape.seq_length * layout.micro_batch / layout.tensor
+    if shape.attention == "flash":
+        return 4 * pairs
+    return (5 if shape.dropout else 2) * pairs * shape.seq_length * (layout.bytes_per_parameter / 2)
 
 
 def layers_in_flight(shape: ModelShape, layout: Layout) -> float:
@@ -99,7 +127,7 @@ def layers_in_flight(shape: ModelShape, layout: Layout) -> float:
 
 def _stage(shape: ModelShape, layout: Layout, *, is_last: bool) -> MemoryEstimate:
     tensor, pipeline = layout.tensor, layout.pipeline
-    own = (shape.parameters - shape.embedding_parameters) / pipeline + shape.embedding_parameters
+    own = stage_parameters(shape, pipeline, is_last=is_last)
     parameters, gradients, optimizer = model_states(own / tensor, layout)
     s, b, h = shape.seq_length, layout.micro_batch, shape.hidden_size
     layer = activation_bytes_per_layer(shape, layout)
@@ -132,13 +160,8 @@ def _recomputed(shape: ModelShape, layout: Layout) -> float:
     """What one layer holds while it is computed again."""
     if layout.recompute == "none":
         return 0.0
-    s, b, t = shape.seq_length, layout.micro_batch, layout.tensor
-    width = layout.bytes_per_parameter / 2
-    scores = 5 * shape.heads * s * s * b / t * width
-    if layout.recompute == "selective":
-        return scores
-    each = 34 / t if layout.sequence_parallel else 10 + 24 / t
-    return s * b * shape.hidden_size * each * width + scores
+    scores = _scores_bytes(shape, layout)
+    return scores if layout.recompute == "selective" else _products_bytes(shape, layout) + scores
 
 
 def _gathered(shape: ModelShape, layout: Layout) -> float:

@@ -1,13 +1,21 @@
-"""The shape of a transformer: its parameters and the work of one step. Formulas of Narayanan et al. 2021."""
+"""The shape of a transformer: its parameters and the work of one step. Formulas of Narayanan et al. 2021.
+
+These are of GPT's shape; what others have otherwise (fewer heads of keys and values, gates, another width of the
+feed-forward part, attention that keeps no s² matrix) takes the place of its share in them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+Attention = Literal["flash", "plain"]
+"""Whether attention keeps its s² matrix (`plain`) or computes it block by block (Dao et al. 2022)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """A GPT-like decoder with four times the hidden size in its feed-forward part."""
+    """A decoder; where nothing else is said, GPT's."""
 
     layers: int
     hidden_size: int
@@ -16,30 +24,83 @@ class ModelShape:
     vocab_size: int
     parameters: float
     """How many there are: as given, else as `parameter_count` has it."""
+    kv_heads: int | None = None
+    """Heads of keys and values; `None` for as many as there are of queries."""
+    head_size: int | None = None
+    """Width of a head; `None` for the hidden size over the heads."""
+    ffn_size: int | None = None
+    """Width of the feed-forward part; `None` for four times the hidden size."""
+    gated: bool = False
+    """Whether a second product gates it (SwiGLU, GeGLU)."""
+    tied: bool = True
+    """Whether the output layer shares the token embedding."""
+    attention: Attention = "plain"
+    causal: bool = True
+    """Whether a token attends to those before it alone."""
+    dropout: bool = True
+    """Whether some of what attention and feed-forward part give is dropped."""
+
+    @property
+    def query_size(self) -> float:
+        """Width of all heads of queries together."""
+        return self.heads * self.head_size if self.head_size is not None else float(self.hidden_size)
+
+    @property
+    def kv_size(self) -> float:
+        """Width of all heads of keys together, which is that of values."""
+        return self.query_size * (self.kv_heads or self.heads) / self.heads
+
+    @property
+    def feed_forward_size(self) -> int:
+        """Width of the feed-forward part."""
+        return self.ffn_size if self.ffn_size is not None else 4 * self.hidden_size
+
+    @property
+    def up_size(self) -> int:
+        """Width of what the first product of the feed-forward part gives, with the gates."""
+        return (2 if self.gated else 1) * self.feed_forward_size
+
+    @property
+    def attended(self) -> float:
+        """Share of the s² pairs of tokens whose scores are computed: with a mask, plain attention computes all."""
+        return 0.5 if self.causal and self.attention == "flash" else 1.0
+
+    @property
+    def layer_weights(self) -> float:
+        """Weights of the products of one layer."""
+        attention = 2 * self.query_size + 2 * self.kv_size
+        return self.hidden_size * (attention + self.up_size + self.feed_forward_size)
 
     @property
     def embedding_parameters(self) -> float:
-        """Those of the token embedding, which the output layer shares."""
+        """Those of the token embedding."""
         return min(float(self.vocab_size * self.hidden_size), self.parameters)
 
     @property
+    def output_parameters(self) -> float:
+        """Those of the output layer, where it has its own."""
+        return 0.0 if self.tied else min(self.embedding_parameters, self.parameters - self.embedding_parameters)
+
+    @property
     def layer_parameters(self) -> float:
-        """Those of one layer, with its share of what is neither layer nor token embedding."""
-        return (self.parameters - self.embedding_parameters) / self.layers
+        """Those of one layer, with its share of what is neither layer nor token embedding nor output layer."""
+        return (self.parameters - self.embedding_parameters - self.output_parameters) / self.layers
 
     def flops(self, batch: int, *, recompute: bool = False) -> float:
         """Return the floating-point operations of one step.
 
-        72·B·s·L·h²·(1 + s/6h + V/12Lh) for forward and backward, and a third more of the layers' where they are
-        computed again (Narayanan et al. 2021, equation 3 and appendix).
+        6 a weight and token for forward and backward, and 12·s·(width of all heads) a token and layer for the scores,
+        of which causal flash attention computes half; for GPT's shape 72·B·s·L·h²·(1 + s/6h + V/12Lh). A third more of
+        the layers' where they are computed again (Narayanan et al. 2021, equation 3 and appendix).
 
         Args:
             batch: sequences.
             recompute: whether every layer's forward pass is computed again.
         """
-        h, s = self.hidden_size, self.seq_length
-        layers = (96 if recompute else 72) * self.layers * h**2 * (1 + s / (6 * h))
-        return batch * s * (layers + 6 * self.vocab_size * h)
+        s = self.seq_length
+        layer = 6 * self.layer_weights + 12 * s * self.query_size * self.attended
+        layers = (4 / 3 if recompute else 1) * self.layers * layer
+        return batch * s * (layers + 6 * self.vocab_size * self.hidden_size)
 
 
 def parameter_count(layers: int, hidden_size: int, seq_length: int, vocab_size: int) -> float:

@@ -12,6 +12,7 @@ from math import ceil
 from dttui.planning.cost.collectives import all_gather_s, all_reduce_s, group_link
 from dttui.planning.cost.hardware import Hardware, Interconnect
 from dttui.planning.cost.layout import Layout
+from dttui.planning.cost.memory import stage_parameters
 from dttui.planning.cost.shape import ModelShape
 
 UNCERTAINTY = 0.15
@@ -88,30 +89,47 @@ def bubble_ratio(stages: int, chunks: int, micro_batches: int) -> float:
 
 def layer_time(shape: ModelShape, layout: Layout, hardware: Hardware) -> LayerTime:
     """Return what one layer takes; depends on tensor, micro-batch, recomputation and precision alone."""
-    h, s, a = shape.hidden_size, shape.seq_length, shape.heads
-    t, b = layout.tensor, layout.micro_batch
+    h, s, t, b = shape.hidden_size, shape.seq_length, layout.tensor, layout.micro_batch
     width = layout.bytes_per_parameter / 2
     kernel = _Kernels(hardware, layout)
     tokens = s * b
+    mixed = shape.query_size + 2 * shape.kv_size
     products = (
-        kernel.product(tokens, h, 3 * h / t)
-        + kernel.product(tokens, h / t, h)
-        + kernel.product(tokens, h, 4 * h / t)
-        + kernel.product(tokens, 4 * h / t, h)
+        kernel.product(tokens, h, mixed / t)
+        + kernel.product(tokens, shape.query_size / t, h)
+        + kernel.product(tokens, h, shape.up_size / t)
+        + kernel.product(tokens, shape.feed_forward_size / t, h)
     )
-    groups = b * a / t
-    scores = kernel.product(s, h / a, s, groups) + kernel.product(s, s, h / a, groups)
-    softmax = kernel.move(9 * groups * s * s * width)
     whole = t if layout.sequence_parallel else 1
-    elementwise = kernel.move(22 * tokens * h / whole * width) + kernel.move(28 * tokens * h / t * width)
-    attention = scores + softmax
+    norms = kernel.move((22 if shape.dropout else 20) * tokens * h / whole * width)
+    activations = 2 * (shape.up_size + shape.feed_forward_size)
+    elementwise = norms + kernel.move((4 * mixed + activations) * tokens / t * width)
+    attention, attention_back = _attention_s(shape, layout, kernel)
     forward = products + attention + elementwise
-    backward = 2 * (products + scores) + BACKWARD_TRAFFIC * (softmax + elementwise)
+    backward = 2 * products + attention_back + BACKWARD_TRAFFIC * elementwise
     reduced = 2 * all_reduce_s(2 * tokens * h * width, t, group_link(hardware, t, 1))
     again = {"none": 0.0, "selective": attention, "full": forward}[layout.recompute]
     rounds = 3 if layout.recompute == "full" else 2
     passes = {"none": 3.0, "selective": 3.2, "full": 4.0}[layout.recompute]  # Attention is 5 of the 25 operations.
     return LayerTime(forward, backward, again, rounds * reduced, passes * hardware.efficiency.host_pass_s)
+
+
+def _attention_s(shape: ModelShape, layout: Layout, kernel: _Kernels) -> tuple[float, float]:
+    """Return seconds of attention between its products, forward and backward.
+
+    Flash attention computes its scores anew in the backward pass: five products for the two of the forward pass, and
+    reads and writes no more than what it is given and gives (Dao et al. 2022).
+    """
+    s, groups = shape.seq_length, layout.micro_batch * shape.heads / layout.tensor
+    head = shape.query_size / shape.heads
+    if shape.attention == "flash":
+        operations = 4 * groups * s * s * head * shape.attended
+        tokens = s * layout.micro_batch / layout.tensor * layout.bytes_per_parameter
+        size = tokens * (2 * shape.query_size + 2 * shape.kv_size)
+        return kernel.fused(operations, size), kernel.fused(2.5 * operations, 2 * size)
+    scores = kernel.product(s, head, s, groups) + kernel.product(s, s, head, groups)
+    softmax = kernel.move(9 * groups * s * s * layout.bytes_per_parameter / 2)
+    return scores + softmax, 2 * scores + BACKWARD_TRAFFIC * softmax
 
 
 def step_time(shape: ModelShape, layout: Layout, hardware: Hardware, layer: LayerTime | None = None) -> TimeEstimate:
@@ -135,8 +153,7 @@ def step_time(shape: ModelShape, layout: Layout, hardware: Hardware, layer: Laye
     sending = 2 * v * _send_s(shape, layout, hardware) if p > 1 else 0.0
     waiting = layers * layer.waiting
     stage = computing + again + reducing + waiting + sending
-    own = (shape.parameters - shape.embedding_parameters) / p + shape.embedding_parameters
-    parameters = own / layout.tensor
+    parameters = stage_parameters(shape, p, is_last=True) / layout.tensor
     sharded = layout.data if layout.zero_stage >= 1 else 1
     update = _Kernels(hardware, layout).move(parameters / sharded * OPTIMIZER_BYTES)
     recomputes = layout.recompute == "full"
@@ -170,6 +187,7 @@ class _Kernels:
     def __init__(self, hardware: Hardware, layout: Layout) -> None:
         reached = hardware.efficiency
         self._flops = hardware.gpu.peak_flops(layout.precision) * reached.matmul
+        self._fused_flops = hardware.gpu.peak_flops(layout.precision) * reached.flash
         self._bandwidth = hardware.gpu.memory_bandwidth * 1e9 * reached.memory
         self._start_s = reached.kernel_s
         self._width = layout.bytes_per_parameter
@@ -179,6 +197,10 @@ class _Kernels:
         operations = 2 * rows * inner * columns * count
         size = self._width * (rows * inner + inner * columns + rows * columns) * count
         return operations / self._flops + size / self._bandwidth + self._start_s
+
+    def fused(self, operations: float, size: float) -> float:
+        """Flash attention."""
+        return operations / self._fused_flops + size / self._bandwidth + self._start_s
 
     def move(self, size: float) -> float:
         """A kernel that reads and writes so many bytes."""
