@@ -14,7 +14,7 @@ from dttui.cli.showing import shown_to_the_end
 from dttui.errors import ExitCode
 from dttui.i18n import _
 from dttui.jobs import JobView
-from dttui.jobs.lost_nodes import lost_nodes
+from dttui.jobs.left_to_do import lost_nodes
 from dttui.words import listed, state_name
 
 MAX_NAMES = 5

@@ -15,6 +15,7 @@ from dttui.doctor.models import Remedy, Site, Trouble
 from dttui.doctor.remedies import MOST_FILES, MOST_PROCESSES, Remedies, torch_index
 from dttui.errors import REFUSALS, AgentGoneError, HostError, HostKeyError, OutOfTimeError
 from dttui.i18n import _, joined
+from dttui.inventory.models import Reach
 from dttui.planning.models import PlannedNode
 from dttui.preflight.hosts import judge_agent, judge_clock, judge_health, judge_limits, judge_room
 from dttui.preflight.node_reachability import is_loopback
@@ -165,6 +166,8 @@ def _names(told: Examined, remedies: Remedies) -> Iterator[Trouble]:
         hint = _(
             "Look what the files do that its shell reads at a login (~/.bashrc, ~/.zshenv), or whether a home hangs."
         )
+        if told.environment.reach is Reach.EXEC:  # It reads no files of a shell's.
+            hint = _("Look what takes so long in what starts commands there: {way}").format(way=told.environment.way)
         look = remedies.there("PS4='+$EPOCHREALTIME ' bash -ixc exit 2>&1 | tail -40")
         yield Trouble(Site.HOST, warning("slow-login", name, message, hint), (look,))
 

@@ -14,7 +14,7 @@ from dtagent.protocol.events import EventKind
 from dttui.i18n import msg
 from dttui.jobs import HEARTBEAT_S, JobDirectory
 from dttui.jobs.event_log import EventLog
-from dttui.jobs.lost_nodes import unfetched_nodes
+from dttui.jobs.left_to_do import unfetched_nodes
 from dttui.jobs.view import FILES_LATE
 
 MOST_LOOKS = 8

@@ -30,7 +30,7 @@ from dttui.i18n import msg
 from dttui.inventory.models import Inventory
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
-from dttui.jobs.lost_nodes import LOG_REST, lost_in, unfetched_nodes
+from dttui.jobs.left_to_do import LOG_REST, lost_in, unfetched_in
 from dttui.planning.models import Plan
 from dttui.spec.findings import info
 from dttui.transport.base import Prompter, Transport
@@ -61,12 +61,12 @@ async def clean_up_after_job(
     """
     events = directory.read_events()
     newest = RecoveredState.read(directory, time.time())
-    unfetched, lost = unfetched_nodes(newest.events), lost_in(events)
+    lost = [*lost_in(events).items()]
     looks = []
     # A host that an earlier attempt has lost, and that no later one has used since, still has that one's.
-    attempts = {name: newest.attempt for name in unfetched} | lost
-    plans = {number: _plan_of(directory, number, newest) for number in set(attempts.values())}
-    for name, number in attempts.items():
+    attempts = dict.fromkeys([*lost, *unfetched_in(events)])
+    plans = {number: _plan_of(directory, number, newest) for number in {number for _name, number in attempts}}
+    for name, number in attempts:
         plan = plans[number]
         planned = next((node for node in plan.nodes if node.name == name), None)
         environment = inventory.find(name)
@@ -75,7 +75,7 @@ async def clean_up_after_job(
             shared = Shared.of(plan, log.backlog)
             node = NodeRun(environment, planned, key, directory, transport, prompter, lambda: None, shared)
             node.record.resume(read_metrics(directory, number))
-            looks.append((_look if name in lost else _fetch)(node, log, forced))
+            looks.append((_end_and_fetch if (name, number) in lost else _fetch)(node, log, forced))
     await asyncio.gather(*looks)
 
 
@@ -85,7 +85,7 @@ def _plan_of(directory: JobDirectory, attempt: int, newest: RecoveredState) -> P
     return newest.plan
 
 
-async def _look(node: NodeRun, log: EventLog, forced: asyncio.Event) -> None:
+async def _end_and_fetch(node: NodeRun, log: EventLog, forced: asyncio.Event) -> None:
     attempt_log = AttemptLog(log, node.key.attempt)
     attempt_log.progress(msg("looking at {host} again", host=node.name))
     is_gone = False

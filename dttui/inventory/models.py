@@ -213,6 +213,11 @@ class Environment(_Document):
         return Reach.LOCAL if self.local else Reach.SSH
 
     @property
+    def runs_program(self) -> bool:
+        """Whether a program that the inventory names runs here to reach it: then nobody else may write to that."""
+        return self.reach is Reach.EXEC
+
+    @property
     def way(self) -> str:
         """Where it is reached, for people: `gpu1:2222`, `docker exec -i train1`."""
         if self.exec is not None:

@@ -13,7 +13,7 @@ from dttui.inventory.ansible import AnsibleInventory, to_inventory
 from dttui.inventory.ansible_ini import is_ansible_ini, parse_ansible_ini
 from dttui.inventory.ansible_vars import add_variable_files
 from dttui.inventory.ansible_yaml import is_ansible_yaml, parse_ansible_yaml
-from dttui.inventory.models import Environment, GpuResources, Inventory, Reach, Resources
+from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
 from dttui.inventory.slurm import slurm_inventory
 from dttui.locations import SLURM
 from dttui.spec.dialects.hostfile import is_hostfile, parse_hostfile
@@ -39,7 +39,7 @@ def load_inventory(path: str | os.PathLike[str]) -> Inventory:
     if name == SLURM:
         return slurm_inventory(variables())
     inventory = parse_inventory(read_bytes(Path(path), name, INVENTORY), name, Path(path).parent)
-    if any(item.reach is Reach.EXEC for item in inventory.environments):
+    if any(item.runs_program for item in inventory.environments):
         _refuse_open(Path(path), name)
     return inventory
 

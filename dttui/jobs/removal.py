@@ -16,8 +16,8 @@ from dttui import jobs, locations
 from dttui.errors import UsageError
 from dttui.i18n import _
 from dttui.jobs.directory import JobDirectory
+from dttui.jobs.left_to_do import lost_nodes
 from dttui.jobs.listing import JobSummary
-from dttui.jobs.lost_nodes import lost_nodes
 
 _AWAY = ".removed-"
 """Beginning of the name of a directory that is being removed; no job has such a one."""

@@ -19,7 +19,7 @@ from dtagent.protocol.events import EventKind
 
 from dttui.errors import NotFinishedError
 from dttui.i18n import _
-from dttui.jobs.lost_nodes import lost_nodes, unfetched_nodes
+from dttui.jobs.left_to_do import lost_nodes, unfetched_nodes
 from dttui.variables import are_brought, for_a_process
 
 if TYPE_CHECKING:

@@ -113,9 +113,10 @@ class Transports:
         return cast("SshTransport", self._of(Reach.SSH))
 
     def _require_ssh(self, environment: Environment) -> None:
+        if environment.reach is Reach.SSH:
+            return
+        message = _("{name} is not reached by SSH: it has no SSH host key")
         match environment.reach:
-            case Reach.SSH:
-                return
             case Reach.LOCAL:
                 message = _("{name} is this machine: it has no SSH host key")
             case Reach.EXEC:

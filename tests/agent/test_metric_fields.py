@@ -12,6 +12,7 @@ from dtagent.protocol.metric_fields import (
     alerts_of,
     called,
     cells_of,
+    figure_text,
     metrics_of,
     plotted_of,
     watched_fields,
@@ -93,3 +94,17 @@ def test_of_several_gpus_stands_what_is_declared_whichever_of_them_tell_it() -> 
     assert aggregated(gpus, "power_w") == 400.5
     assert aggregated(gpus, "sm_clock_mhz") is None
     assert aggregated([], "power_w") is None
+
+
+@pytest.mark.parametrize(
+    ("value", "symbol", "text"),
+    [
+        (12_000.0, "", "12.0k"),
+        (81_234.0, "tok/s", "81.2k tok/s"),
+        (7.25, "", "7.25"),
+        (91.0, "%", "91 %"),
+        (2.5e9, "B/s", "2.5 GB/s"),
+    ],
+)
+def test_a_figure_is_short_and_has_its_unit(value: float, symbol: str, text: str) -> None:
+    assert figure_text(value, symbol) == text

@@ -20,7 +20,7 @@ from dttui.files import write_atomic
 from dttui.inventory.models import Environment, Inventory
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
-from dttui.jobs.lost_nodes import unfetched_nodes
+from dttui.jobs.left_to_do import unfetched_nodes
 from dttui.transport.local import LocalTransport
 from tests.agent.conversation import Conversation
 from tests.unit.jobs.test_follow import plan_for

@@ -191,6 +191,13 @@ def rate_text(value: float, symbol: str) -> str:
     return with_unit(*_parts(value), symbol)
 
 
+def figure_text(value: float, symbol: str) -> str:
+    """Return one figure of any unit: a rate or a long count as `rate_text` has it, else four digits and the unit."""
+    if is_rate(symbol) or (not symbol and abs(value) >= 1e4):
+        return rate_text(value, symbol)
+    return f"{value:.4g} {symbol}".rstrip()
+
+
 def with_unit(number: str, prefix: str, symbol: str) -> str:
     """Return the digits of a number, its prefix and its unit together; bytes take the prefix, what is counted does not.
 

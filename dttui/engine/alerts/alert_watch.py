@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dtagent.protocol.events import REPORTED, Event, EventKind, Metric
-from dtagent.protocol.metric_fields import alerts_of, is_rate, rate_text
+from dtagent.protocol.metric_fields import alerts_of, figure_text
 from dtagent.protocol.telemetry import GpuSample, HostSample
 
 from dttui.engine.alerts.log_patterns import LogPatterns
@@ -269,8 +269,7 @@ class AlertWatch:
                 where = msg("GPU {gpu} on {host}", gpu=gpu, host=node)
             elif rank is None:
                 where = msg("host {host}", host=node)
-            unit = condition.unit
-            number = rate_text(value, unit) if is_rate(unit) else f"{value:.4g} {unit}".rstrip()
+            number = figure_text(value, condition.unit)
             message = msg("{alert}: {value}, {where}", alert=rule.title, value=number, where=where)
             self._tell(rule, message, node, rank, metric=condition.metric, value=value,
                        threshold=condition.threshold, gpu=gpu, step=step)  # fmt: skip

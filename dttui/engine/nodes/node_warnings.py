@@ -11,7 +11,7 @@ from dttui.engine.alerts.metric_watch import anomaly_message
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.nodes.node_run import NodeRun, disk_words
 from dttui.i18n import msg, nmsg
-from dttui.jobs.lost_nodes import LOG_REST
+from dttui.jobs.left_to_do import LOG_REST
 from dttui.planning.models import Severity
 from dttui.spec.findings import Finding, info, warning
 

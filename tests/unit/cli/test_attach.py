@@ -17,7 +17,7 @@ from dttui.cli.printing import Printer
 from dttui.i18n import msg
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
-from dttui.jobs.lost_nodes import LOG_REST
+from dttui.jobs.left_to_do import LOG_REST
 from dttui.launch import control, starting
 
 

@@ -146,6 +146,13 @@ def test_a_clock_that_is_off_is_named_where_the_measurement_is_that_sharp() -> N
     assert "clock-skew" not in judged(examined(offset_s=1.5, offset_within_s=1.0))
 
 
+def test_a_slow_start_of_commands_is_looked_for_where_it_may_come_from() -> None:
+    over_ssh = judged(examined(began_s=30.0))["slow-login"]
+    assert "~/.bashrc" in over_ssh.finding.hint
+    by_command = examined(began_s=30.0, environment=Environment(name="gpu1", exec=("docker", "exec", "-i", "gpu1")))
+    assert judged(by_command)["slow-login"].finding.hint.endswith("what starts commands there: docker exec -i gpu1")
+
+
 def test_several_interfaces_are_told_and_none_with_the_address_is_a_warning() -> None:
     both = replace(with_torch(cuda="12.4"), addresses={"eth0": ["10.0.0.1"], "ib0": ["10.1.0.1"]})
     assert "training takes eth0" in judged(examined(facts=both))["interfaces"].finding.message

@@ -25,7 +25,7 @@ from dttui.files import write_atomic
 from dttui.inventory.models import Environment, Inventory
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
-from dttui.jobs.lost_nodes import LOG_REST, unfetched_nodes
+from dttui.jobs.left_to_do import LOG_REST, unfetched_nodes
 from dttui.jobs.view import FILES_LATE
 from dttui.spec.findings import warning
 from dttui.transport.base import Nobody
@@ -123,9 +123,11 @@ async def test_lines_that_a_full_disk_held_back_are_written_before_any_host_is_l
 
 
 @pytest.mark.usefixtures("unhurried")
+@pytest.mark.parametrize("newest", [0, 1])
 async def test_the_rest_of_the_logs_of_a_host_that_fell_silent_is_fetched_once_it_answers(
-    directory: JobDirectory, log: EventLog, monkeypatch: pytest.MonkeyPatch
+    newest: int, directory: JobDirectory, log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Whether it did so in the last attempt, or another came after."""
     monkeypatch.setattr(node_run, "RECONNECT_S", 0.001)
     monkeypatch.setattr(node_run, "SILENT_DRAIN_S", 0.05)
     monkeypatch.setattr("dttui.engine.post_job_cleanup.LOOK_DEADLINE_S", 0.2)
@@ -149,7 +151,7 @@ async def test_the_rest_of_the_logs_of_a_host_that_fell_silent_is_fetched_once_i
     await asyncio.wait_for(node.follow(), LIMIT_S)
     GangWatch(directory, AttemptLog(log, 0), [node], asyncio.Event(), ()).report()
     await node.close()
-    log.add(EventKind.JOB_STATE, "", attempt=0, data={"state": JobState.SUCCEEDED.value, "exit_code": 0})
+    log.add(EventKind.JOB_STATE, "", attempt=newest, data={"state": JobState.SUCCEEDED.value, "exit_code": 0})
     assert unfetched_nodes(directory.read_events()) == ["gpu1"]
 
     def come_back() -> None:

@@ -26,7 +26,7 @@ from dttui.inventory.models import Environment, Inventory
 from dttui.jobs import JobDirectory
 from dttui.jobs.aftermath import MESSAGE_ALONE, OUTCOME, Aftermath
 from dttui.jobs.event_log import EventLog
-from dttui.jobs.lost_nodes import lost_nodes, unfetched_nodes
+from dttui.jobs.left_to_do import lost_nodes, unfetched_nodes
 from dttui.transport.base import Nobody
 from tests.fake_transport import FakeHost, FakeTransport
 from tests.unit.jobs.test_follow import plan_for

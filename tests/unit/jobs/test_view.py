@@ -11,7 +11,7 @@ from dtagent.protocol.telemetry import GpuSample, HostSample
 from dttui.inventory import Inventory
 from dttui.jobs.curves import HISTORY
 from dttui.jobs.figures import Figure
-from dttui.jobs.lost_nodes import lost_in
+from dttui.jobs.left_to_do import lost_in
 from dttui.jobs.plan_file import SeenEstimate, SeenPlan
 from dttui.jobs.view import JobView
 from dttui.planning.planner import plan

@@ -29,10 +29,15 @@ def lost_in(events: Iterable[Event]) -> dict[str, int]:
 
 
 def unfetched_nodes(events: Iterable[Event]) -> list[str]:
-    """Return the nodes of a job that is over of whose logs some could not be waited for at the end."""
+    """Return the nodes of a job that is over of whose logs some could not be waited for at the end of an attempt."""
+    return list(dict.fromkeys(name for name, _attempt in unfetched_in(events)))
+
+
+def unfetched_in(events: Iterable[Event]) -> list[tuple[str, int]]:
+    """Return the same, each with an attempt of which some are left there."""
     severities = {
-        str(event.data.get("subject")): event.data.get("severity")
+        (str(event.data.get("subject")), event.attempt or 0): event.data.get("severity")
         for event in events
         if event.kind is EventKind.FINDING and event.data.get("code") == LOG_REST
     }
-    return [name for name, severity in severities.items() if severity == Severity.WARNING]
+    return [found for found, severity in severities.items() if severity == Severity.WARNING]
