@@ -149,7 +149,7 @@ def test_a_clock_that_is_off_is_named_where_the_measurement_is_that_sharp() -> N
 def test_a_slow_start_of_commands_is_looked_for_where_it_may_come_from() -> None:
     over_ssh = judged(examined(began_s=30.0))["slow-login"]
     assert "~/.bashrc" in over_ssh.finding.hint
-    by_command = examined(began_s=30.0, environment=Environment(name="gpu1", exec=("docker", "exec", "-i", "gpu1")))
+    by_command = examined(began_s=30.0, environment=environment(host=None, exec=["docker", "exec", "-i", "gpu1"]))
     assert judged(by_command)["slow-login"].finding.hint.endswith("what starts commands there: docker exec -i gpu1")
 
 
