@@ -27,7 +27,7 @@ from tests.lab.host import Host
 from tests.lab.hosts import Lab
 from tests.tui.looking import text_of, until
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300), pytest.mark.xdist_group("lab of recovery")]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300), pytest.mark.xdist_group("lab of watches")]
 NAMES = ("gpu1", "gpu2", "gpu3")
 PING_PONG = """
 import socket, statistics, sys, time

@@ -11,7 +11,7 @@ from tests.integration.headless import dttui, dttui_here
 from tests.lab.host import Host
 from tests.lab.hosts import Lab
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300), pytest.mark.xdist_group("lab of recovery")]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300), pytest.mark.xdist_group("lab of watches")]
 RATES = ("", "80mbit", "20mbit")
 TRAINS = """
 import json, os, time, torch, torch.distributed as dist

@@ -22,7 +22,7 @@ from tests.lab.hosts import Lab
 from tests.lab.interpreter import USER_PREFIX
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300), pytest.mark.xdist_group("lab of recovery")]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300), pytest.mark.xdist_group("lab of watches")]
 SCRIPT = """\
 import json, os, signal, threading, time
 import torch, torch.distributed as dist

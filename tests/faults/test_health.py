@@ -20,7 +20,7 @@ from tests.integration.headless import dttui, dttui_here, result_of, write_job
 from tests.lab.hosts import Lab
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300), pytest.mark.xdist_group("lab of recovery")]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300), pytest.mark.xdist_group("lab of watches")]
 SCRIPT = """\
 import itertools, json, os, time
 import torch, torch.distributed as dist

@@ -20,7 +20,7 @@ from tests.integration.headless import dttui, dttui_here, write_job
 from tests.lab.hosts import Lab
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300), pytest.mark.xdist_group("lab of recovery")]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300), pytest.mark.xdist_group("lab of watches")]
 NODES = ("gpu1", "gpu2", "gpu3")
 SCRIPT = """\
 import json, os, socket, time
