@@ -9,8 +9,6 @@ from dtagent.protocol.stacks import CallTimesReply, StacksRequest
 
 from dttui.diagnosis.lateness import Lateness, lateness
 from dttui.engine.nodes.node_run import NodeRun
-from dttui.errors import HostError
-from dttui.transport.deadline import within
 
 ASK_DEADLINE_S = 20.0
 FEWEST_CALLS = 24
@@ -19,7 +17,10 @@ FEWEST_CALLS = 24
 
 async def lateness_of(nodes: Sequence[NodeRun], since: float) -> dict[int, Lateness]:
     """Return for each rank how much others wait for it since a Unix time, in the process group where that is most."""
-    answers = await asyncio.gather(*map(_times_of, nodes))
+    asked = (
+        node.answer_within("call_times", StacksRequest(node.key), CallTimesReply, ASK_DEADLINE_S) for node in nodes
+    )
+    answers = await asyncio.gather(*asked)
     groups: dict[str, dict[int, dict[int, float]]] = {}
     for node, answer in zip(nodes, answers, strict=True):
         told = [item for item in answer.ranks if item.rank in node.ranks] if answer is not None else []
@@ -39,15 +40,3 @@ def _most_of(groups: dict[str, dict[int, dict[int, float]]]) -> dict[int, Latene
             if rank not in found or late.share > found[rank].share:
                 found[rank] = late
     return found
-
-
-async def _times_of(node: NodeRun) -> CallTimesReply | None:
-    """Return when ranks of a host called their collectives; `None` where it does not say."""
-
-    async def ask() -> CallTimesReply:
-        return await (await node.connect()).call("call_times", StacksRequest(node.key), CallTimesReply, ASK_DEADLINE_S)
-
-    try:
-        return await within(ask(), ASK_DEADLINE_S)
-    except (asyncio.TimeoutError, HostError):
-        return None

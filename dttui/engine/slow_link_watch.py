@@ -15,10 +15,8 @@ from dttui.diagnosis.slow_links import Link, LinkUse, SlowLink, host_of, sentenc
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.stragglers import QUESTIONS, pause_between_s
-from dttui.errors import HostError
 from dttui.i18n import msg
 from dttui.spec.findings import Severity
-from dttui.transport.deadline import within
 
 ASK_DEADLINE_S = 20.0
 FEWEST_NODES = 3
@@ -143,7 +141,8 @@ def _uses(before: _Read, read: _Read) -> dict[Link, LinkUse]:
 
 async def _read_all(nodes: Sequence[NodeRun]) -> _Read:
     names = {node.planned.address: node.name for node in nodes}
-    replies = await asyncio.gather(*map(_read_one, nodes))
+    asked = (node.answer_within("traffic", TrafficRequest(node.key), TrafficReply, ASK_DEADLINE_S) for node in nodes)
+    replies = await asyncio.gather(*asked)
     found = {
         (node.name, names[peer.address]): peer
         for node, reply in zip(nodes, replies, strict=True)
@@ -151,15 +150,3 @@ async def _read_all(nodes: Sequence[NodeRun]) -> _Read:
         if peer.address in names and names[peer.address] != node.name
     }
     return time.monotonic(), found
-
-
-async def _read_one(node: NodeRun) -> TrafficReply | None:
-    """Return what a host's ranks have sent; `None` where it does not say."""
-
-    async def ask() -> TrafficReply:
-        return await (await node.connect()).call("traffic", TrafficRequest(node.key), TrafficReply, ASK_DEADLINE_S)
-
-    try:
-        return await within(ask(), ASK_DEADLINE_S)
-    except (asyncio.TimeoutError, HostError):
-        return None

@@ -25,14 +25,12 @@ from dttui.engine.call_times import lateness_of
 from dttui.engine.gpu_reader import ReadGpus
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.step_times import StepTimes, slowness
-from dttui.errors import HostError
 from dttui.i18n import Message, msg
 from dttui.jobs import JobDirectory
 from dttui.planning.binding import checkpoint_directory
 from dttui.planning.models import Plan
 from dttui.spec.findings import Severity
 from dttui.timestamps import elapsed_s
-from dttui.transport.deadline import within
 
 MOST_BETWEEN_S = 30.0
 """Between two questions; a rank takes some milliseconds to answer one."""
@@ -335,16 +333,8 @@ def _named_by(event: Event) -> _Named | None:
 
 async def _newest_checkpoint(node: NodeRun, place: str | None) -> float | None:
     """Return when a host's newest complete checkpoint of this attempt was written, Unix time; `None` without one."""
-
-    async def ask() -> CheckpointsReply:
-        request = CheckpointsRequest([place] if place is not None else [])
-        return await (await node.connect()).call("checkpoints", request, CheckpointsReply, MAX_SEARCH_S)
-
     if place is None:
         return None
-    try:
-        reply = await within(ask(), MAX_SEARCH_S)
-    except (asyncio.TimeoutError, HostError):
-        return None
-    complete = reply.directories[0].complete if reply.directories else []
+    reply = await node.answer_within("checkpoints", CheckpointsRequest([place]), CheckpointsReply, MAX_SEARCH_S)
+    complete = reply.directories[0].complete if reply is not None and reply.directories else []
     return node.here(complete[0].time) if complete else None

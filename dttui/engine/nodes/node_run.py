@@ -271,6 +271,17 @@ class NodeRun:
             message = _("{host}: no answer within {seconds:g} s").format(host=self.name, seconds=round(deadline_s))
             raise HostUnreachableError(self.name, message) from error
 
+    async def answer_within(self, method: str, request: object, reply: type[Reply], deadline_s: float) -> Reply | None:
+        """Return what the host answers; `None` where it does not in time, or not at all."""
+
+        async def ask() -> Reply:
+            return await (await self.connect()).call(method, request, reply, deadline_s)
+
+        try:
+            return await within(ask(), deadline_s)
+        except (asyncio.TimeoutError, HostError):
+            return None
+
     async def drop_link(self) -> None:
         """Let go of a connection that is of no use any more; the next call makes another one."""
         client, self.client = self.client, None
