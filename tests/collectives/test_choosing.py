@@ -23,6 +23,7 @@ from dttui.spec.models import Cluster, GpuRequest, Node, NodeResources
 from tests.unit.seed_cluster import environment, make_job
 
 FAST, SLOW, FAR = NetworkLink(2e-5, 4e9), NetworkLink(1e-4, 1.25e8), NetworkLink(2e-2, 1.25e8)
+pytestmark = pytest.mark.torch
 MIB = 1 << 20
 TWO_BY_TWO = [[0, 1], [2, 3]]
 usual = partial(usual_algorithm, Collective.ALL_REDUCE)
@@ -129,7 +130,6 @@ print(timing.algorithm, comm.group.hosts, total.unique().tolist(), flush=True)
 """
 
 
-@pytest.mark.torch
 def test_ranks_of_a_launch_choose_by_it_over_gloo(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from tests.collectives.starting import printed
