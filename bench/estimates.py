@@ -10,7 +10,7 @@ import argparse
 import re
 import statistics
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,7 @@ def _shape(row: dict[str, Any], model: dict[str, Any]) -> ModelShape:
     )
     embeddings = blank.vocab_size * blank.hidden_size * (1 if tied else 2)
     count = model.get("params") or blank.layers * (blank.layer_weights + 2 * blank.hidden_size) + embeddings
-    return ModelShape(*(count if name == "parameters" else getattr(blank, name) for name in ModelShape.__slots__))
+    return replace(blank, parameters=count)
 
 
 def _layout(row: dict[str, Any], layout: dict[str, Any], gpu: dict[str, Any]) -> Layout:

@@ -14,7 +14,7 @@ from dtagent.protocol.traffic import PeerTraffic, TrafficReply, TrafficRequest
 from dttui.diagnosis.slow_links import Link, LinkUse, SlowLink, host_of, sentence, slow_links
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.nodes.node_run import NodeRun
-from dttui.engine.stragglers import QUESTIONS, pause_between_s
+from dttui.engine.stragglers import QUESTIONS, is_of_link, pause_between_s
 from dttui.i18n import msg
 from dttui.spec.findings import Severity
 
@@ -108,7 +108,7 @@ class SlowLinkWatch:
             return  # Nobody says anything, or ranks connected anew: nothing is known.
         self._rounds.append(slow_links(uses))
         recent = [*self._rounds][-QUESTIONS:]
-        if self._told and not any(self._told & found.keys() for found in recent):
+        if self._told and len(recent) == QUESTIONS and not any(self._told & found.keys() for found in recent):
             self._told = frozenset()
             self._tell(msg("no link is slower than the others any more"), None, {"severity": Severity.INFO.value})
         lasting = set.intersection(*(set(found) for found in self._rounds))
@@ -122,11 +122,6 @@ class SlowLinkWatch:
 
     def _tell(self, message: str, node: str | None, data: Mapping[str, object]) -> None:
         self._log.add(EventKind.STRAGGLER, message, node=node, data={**data, "links": sorted(self._told)})
-
-
-def is_of_link(event: Event) -> bool:
-    """Whether an event tells of a slow link, and of no rank."""
-    return event.kind is EventKind.STRAGGLER and "links" in event.data
 
 
 def _uses(before: _Read, read: _Read) -> dict[Link, LinkUse]:

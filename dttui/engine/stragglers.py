@@ -44,6 +44,11 @@ LEAST_READ_S = 5.0
 """Of GPUs, that are looked at with each question."""
 
 
+def is_of_link(event: Event) -> bool:
+    """Whether an event tells of a slow link, and of no rank."""
+    return event.kind is EventKind.STRAGGLER and "links" in event.data
+
+
 def pause_between_s(after_s: float | None) -> float:
     """Return how long to wait from one question to the next, where what it asks after has to last for a time."""
     return min(max((after_s or 0.0) / QUESTIONS, LEAST_BETWEEN_S), MOST_BETWEEN_S)
@@ -144,7 +149,7 @@ class StragglerWatch:
         looks = max(QUESTIONS, ceil((self._after_s or 0.0) / self.between_s))
         self._rounds: deque[_Found] = deque(maxlen=looks)
         self._slow = SlowGpuRows(looks, QUESTIONS)
-        kept = (event for event in reversed([*told]) if event.kind is EventKind.STRAGGLER and "links" not in event.data)
+        kept = (item for item in reversed([*told]) if item.kind is EventKind.STRAGGLER and not is_of_link(item))
         last = next(kept, None)
         self._told = _named_by(last) if last is not None else None
 

@@ -100,3 +100,16 @@ def test_of_others_than_ranks_that_live_nothing_is_told(files: AttemptFiles) -> 
         assert [peer.connections for peer in peers_of(files)] == [2]
         (files.ranks / "0.json").write_text(json.dumps({"pid": os.getpid(), "start_time": 1}))
         assert peers_of(files) == []
+
+
+def test_of_a_kernel_that_tells_of_no_connection_nothing_is_told(
+    files: AttemptFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_family: int) -> Iterator[object]:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(rank_traffic, "_connections", refuse)
+    with listening(socket.AF_INET, "127.0.0.1") as (port, taken), socket.create_connection(("127.0.0.1", port)):
+        wait_until(lambda: taken, "the connection")
+        record(files, 0, os.getpid())
+        assert peers_of(files) == []

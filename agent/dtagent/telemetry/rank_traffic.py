@@ -43,13 +43,14 @@ class _Connection:
 
 
 def read(pids: Iterable[int]) -> TrafficReply:
-    """Return the traffic of some processes here. Raises OSError where the kernel tells of none."""
+    """Return the traffic of some processes here; none where the kernel tells of none."""
     own = {inode for pid in pids for inode in _sockets_of(pid)}
     found: dict[str, list[_Connection]] = {}
     for family in (socket.AF_INET, socket.AF_INET6) if own else ():
-        for connection in _connections(family):
-            if connection.inode in own:
-                found.setdefault(connection.address, []).append(connection)
+        with contextlib.suppress(OSError):
+            for connection in _connections(family):
+                if connection.inode in own:
+                    found.setdefault(connection.address, []).append(connection)
     peers = [
         PeerTraffic(
             address,

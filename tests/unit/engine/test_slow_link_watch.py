@@ -89,6 +89,16 @@ async def test_it_is_told_once_after_its_time_and_taken_back(monkeypatch: pytest
     assert not job.watch.is_named
 
 
+async def test_who_takes_over_takes_back_no_sooner_than_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Watched(monkeypatch)
+    job.slow_down(("b", "c"))
+    assert await job.after(200) == [("b", "warning")]
+    job.take_over()
+    job.rate[("b", "c")], job.busy[("b", "c")] = 50.0 * MB, 0.1
+    assert await job.after(90) == [("b", "warning")]
+    assert await job.after(90) == [("b", "warning"), (None, "info")]
+
+
 async def test_a_host_is_named_where_what_it_sends_and_is_sent_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     job = Watched(monkeypatch)
     job.slow_down(("b", "c"), ("a", "b"))
