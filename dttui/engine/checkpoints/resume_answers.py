@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dtagent.protocol.checkpoints import (
+    MAX_COMPLETE,
     MAX_DIRECTORIES,
     PART,
     CheckpointsOf,
@@ -33,7 +34,8 @@ SEARCH_S = 30.0
 VERIFY_S = 10.0
 """How long the newest may be read for before it is gone on from: a changed one may load without a word."""
 MOST = 8
-"""Of each directory, so many of the newest are told: where hosts write a part each, the newest that all have counts."""
+"""Of each directory, so many of the newest are told at first. Where hosts write a part each, the newest that all have
+counts: where one has written on while another was halted, they are asked for all."""
 EARLY_S = 600.0
 """What was changed so long before an attempt began is not its own; a file server's clock may be off by less."""
 
@@ -49,17 +51,21 @@ async def own_answers(
     where = {node.name: places(before, node.name, shared=resumption.shared) for node in nodes}
     asked = [node for node in nodes if where[node.name]]
     # Where all see the same, one reads it.
-    verified = [node for node in asked if not resumption.shared or node is asked[0]]
-    replies = await asyncio.gather(
-        *(_ask(node, where[node.name], unwanted, log, VERIFY_S if node in verified else 0.0) for node in asked)
-    )
-    answers = {
-        node.name: dict(zip(where[node.name], reply.directories, strict=False))
-        for node, reply in zip(asked, replies, strict=True)
-        if reply is not None
-    }
+    verify_s = {node.name: VERIFY_S if not resumption.shared or node is asked[0] else 0.0 for node in asked}
+
+    async def ask(most: int) -> dict[str, dict[CheckpointPlace, CheckpointsOf]]:
+        replies = await asyncio.gather(
+            *(_ask(node, where[node.name], unwanted, log, most, verify_s[node.name]) for node in asked)
+        )
+        return {
+            node.name: dict(zip(where[node.name], reply.directories, strict=False))
+            for node, reply in zip(asked, replies, strict=True)
+            if reply is not None
+        }
+
+    answers = await ask(MOST)
     if not resumption.shared:
-        return answers
+        return await ask(MAX_COMPLETE) if _may_lack_common(answers) else answers
     passed = {item.path for found in answers.get(asked[0].name, {}).values() for item in found.passed} if asked else ()
     return {
         name: {
@@ -68,6 +74,18 @@ async def own_answers(
         }
         for name, by_place in answers.items()
     }
+
+
+def _may_lack_common(answers: Mapping[str, Mapping[CheckpointPlace, CheckpointsOf]]) -> bool:
+    """Whether hosts may all have a checkpoint that not all have told: of some attempt one has more than it has told."""
+    steps: dict[int, list[list[int | None]]] = {}
+    for by_place in answers.values():
+        for place, found in by_place.items():
+            steps.setdefault(place.attempt, []).append([item.step for item in found.complete])
+    return any(
+        max(map(len, told)) >= MOST and (len(told) < len(answers) or not set(told[0]).intersection(*told[1:]))
+        for told in steps.values()
+    )
 
 
 def without_foreign(
@@ -152,9 +170,14 @@ async def _intact(node: NodeRun, held: Sequence[HeldCopy], log: AttemptLog) -> l
 
 
 async def _ask(
-    node: NodeRun, places: Sequence[CheckpointPlace], unwanted: Sequence[str], log: AttemptLog, verify_s: float
+    node: NodeRun,
+    places: Sequence[CheckpointPlace],
+    unwanted: Sequence[str],
+    log: AttemptLog,
+    most: int,
+    verify_s: float,
 ) -> CheckpointsReply | None:
-    request = CheckpointsRequest([place.directory for place in places], list(unwanted), MOST, SEARCH_S, verify_s)
+    request = CheckpointsRequest([place.directory for place in places], list(unwanted), most, SEARCH_S, verify_s)
     try:
         return await node.retry_until_deadline("checkpoints", request, CheckpointsReply, CALL_S)
     except HostError as error:

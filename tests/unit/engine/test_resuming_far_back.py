@@ -7,10 +7,12 @@ import json
 import os
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from dacite import from_dict
 from dtagent.checkpoints.__main__ import do
 from dtagent.checks import checkpoints
 from dtagent.checks.checkpoints import Checkpoints
@@ -63,6 +65,19 @@ class Host:
 
     async def call(self, method: str, request: Any, _reply: object, _deadline_s: float = 0.0) -> Any:
         return await (self._copies.copies(request) if method == "copies" else self._checkpoints.newest(request))
+
+
+class HostOfItsOwn(Host):
+    """One that has a disk of its own where others have the same paths."""
+
+    def __init__(self, seen: Path, own: Path) -> None:
+        super().__init__()
+        self._seen, self._own = str(seen), str(own)
+
+    async def call(self, method: str, request: Any, reply: object, deadline_s: float = 0.0) -> Any:
+        there = [path.replace(self._seen, self._own) for path in request.directories]
+        told = await super().call(method, replace(request, directories=there), reply, deadline_s)
+        return from_dict(type(told), json.loads(json.dumps(to_wire(told)).replace(self._own, self._seen)))
 
 
 class BrokenLink:
@@ -180,6 +195,21 @@ async def test_the_newest_is_taken_wherever_it_is_kept(tmp_path: Path) -> None:
     found = await job.found()
     assert found is not None
     assert (found.checkpoint, found.step, found.attempt) == (str(newest), 30, 2)
+
+
+@pytest.mark.parametrize("ahead", [1, 7, 8, 50])
+async def test_where_one_host_has_written_on_while_another_was_halted_the_newest_of_both_is_taken(
+    ahead: int, tmp_path: Path
+) -> None:
+    job = Job(tmp_path / "kept", 1, Resumption(shared=False))
+    job.nodes[1].client = HostOfItsOwn(job.place, tmp_path / "b")  # type: ignore[assignment]  # all that is asked of it
+    for step in (10, 20):
+        write_checkpoint(tmp_path / "b", step)
+    for step in range(10, 21 + 10 * ahead, 10):
+        write_checkpoint(job.place, step)
+    found = await job.found()
+    assert found is not None
+    assert (found.checkpoint, found.step) == (str(job.place / "step-20"), 20)
 
 
 @pytest.mark.parametrize("shared", [True, False])
