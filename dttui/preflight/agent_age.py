@@ -39,6 +39,8 @@ def too_old_for(
         return _("{host}: its agent is too old for containers: it would never remove one")
     if is_elastic and not (hello is not None and hello.seals_rendezvous):
         return _("{host}: its agent is too old for an elastic job: the rendezvous would run anybody's code")
+    if is_elastic and not (hello is not None and hello.gathers_rounds):
+        return _("{host}: its agent is too old for an elastic job: the others could wait for it without end")
     if requires_group and not (hello is not None and hello.tells_groups):
         return _("{host}: its agent is too old for require_process_group: true: it does not tell of groups")
     if fences_itself and not (hello is not None and hello.fences_itself):

@@ -8,7 +8,7 @@ import importlib.util
 import pickle
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,16 @@ from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from dtagent.payload import sealed_rendezvous
-    from dtagent.payload.sealed_rendezvous import Handler, Seal, SealedBackend, SealedStore, State, Table, TamperedError
+    from dtagent.payload.sealed_rendezvous import (
+        Handler,
+        LeftBehindError,
+        Seal,
+        SealedBackend,
+        SealedStore,
+        State,
+        Table,
+        TamperedError,
+    )
     from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # torch's stubs lack them
     from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters
     from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
@@ -45,10 +54,19 @@ STATE = f"torch.rendezvous.{RUN}"
 @pytest.fixture(scope="module", autouse=True)
 def _torch() -> None:
     """Import torch where these tests run, and not in every worker that collects them."""
-    global sealed_rendezvous, Handler, Seal, SealedBackend, SealedStore, State, Table, TamperedError
+    global sealed_rendezvous, Handler, LeftBehindError, Seal, SealedBackend, SealedStore, State, Table, TamperedError
     global PrefixStore, TCPStore, RendezvousConnectionError, RendezvousParameters, create_handler, barrier, Bomb
     from dtagent.payload import sealed_rendezvous
-    from dtagent.payload.sealed_rendezvous import Handler, Seal, SealedBackend, SealedStore, State, Table, TamperedError
+    from dtagent.payload.sealed_rendezvous import (
+        Handler,
+        LeftBehindError,
+        Seal,
+        SealedBackend,
+        SealedStore,
+        State,
+        Table,
+        TamperedError,
+    )
     from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # torch's stubs lack them
     from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters
     from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
@@ -339,11 +357,11 @@ def test_a_store_that_is_gone_is_a_rendezvous_that_is_gone(world: World) -> None
             act()
 
 
-def handlers(port: int, count: int) -> Iterator[Handler]:
+def handlers(port: int, count: int, least: int | None = None) -> Iterator[Handler]:
     for index in range(count):
         parameters = RendezvousParameters(
-            "dttui", f"127.0.0.1:{port}", RUN, count, count, f"127.0.0.{index + 1}",
-            is_host=int(index == 0), join_timeout=20, last_call_timeout=1, read_timeout=10,
+            "dttui", f"127.0.0.1:{port}", RUN, least or count, count, f"127.0.0.{index + 1}",
+            is_host=int(index == 0), join_timeout=20, last_call_timeout=1, read_timeout=10, keep_alive_interval=1,
         )  # fmt: skip
         store = sealed_rendezvous.connect(parameters, listening.on_address)
         told: Any = lambda *_: None  # noqa: E731 - nothing is told here
@@ -351,7 +369,23 @@ def handlers(port: int, count: int) -> Iterator[Handler]:
         shared = SealedStore(table, seal, told, timedelta(seconds=10))
         backend = SealedBackend(table, seal, RUN, is_host=index == 0, report=told, mend=shared.mend)
         inner, address = create_handler(shared, backend, parameters), f"127.0.0.{index + 1}"
-        yield Handler(inner, shared, address, listening.on_address, is_host=index == 0)
+        yield Handler(inner, backend, shared, address, listening.on_address, is_host=index == 0)
+
+
+def meet(nodes: Sequence[Handler]) -> dict[int, Any]:
+    """Return what each of some nodes has found that comes to the next round, by its place among them."""
+    found: dict[int, Any] = {}
+
+    def come(index: int, node: Handler) -> None:
+        with contextlib.suppress(SystemExit):
+            found[index] = node.next_rendezvous()
+
+    threads = [threading.Thread(target=come, args=item) for item in enumerate(nodes)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(90.0)
+    return found
 
 
 def test_nodes_meet_in_rounds_whose_ranks_have_a_store_each_on_the_first_nodes_address_alone(
@@ -362,16 +396,7 @@ def test_nodes_meet_in_rounds_whose_ranks_have_a_store_each_on_the_first_nodes_a
         nodes = list(handlers(port, 2))
     places = []
     for _round in range(2):
-        found: dict[int, Any] = {}
-
-        def meet(index: int, node: Handler, found: dict[int, Any] = found) -> None:
-            found[index] = node.next_rendezvous()
-
-        threads = [threading.Thread(target=meet, args=item) for item in enumerate(nodes)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30.0)
+        found = meet(nodes)
         assert sorted(item.rank for item in found.values()) == [0, 1]
         (place,) = {
             (item.bootstrap_store_info.master_addr, item.bootstrap_store_info.master_port) for item in found.values()
@@ -404,6 +429,55 @@ def test_nodes_meet_in_rounds_whose_ranks_have_a_store_each_on_the_first_nodes_a
     for thread in threads:
         thread.join(30.0)
     assert over == [1, 0]
+
+
+@pytest.mark.parametrize("gone", [0, 2], ids=["first", "last"])
+def test_where_a_node_goes_as_a_round_begins_the_others_gather_anew_without_it(
+    gone: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within 90 s. The rendezvous itself stays, whoever is the first node of a round."""
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    monkeypatch.setattr(sealed_rendezvous, "PRESENT_S", 8.0)
+    with held_port() as port:
+        nodes = list(handlers(port, 3, 2))
+
+    def end(_found: object) -> None:
+        nodes[gone]._inner._stop_heartbeats()  # noqa: SLF001 - as of a process that is no more
+        raise SystemExit
+
+    monkeypatch.setattr(nodes[gone], "_place", end)
+    found = meet(nodes)
+    assert sorted(item.rank for item in found.values()) == [0, 1]
+    assert {item.world_size for item in found.values()} == {2}
+    assert gone not in found
+    (place,) = {
+        (item.bootstrap_store_info.master_addr, item.bootstrap_store_info.master_port) for item in found.values()
+    }
+    TCPStore(*place, is_master=False, timeout=timedelta(seconds=5)).set("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "members", "is_left"),
+    [(60.0, "host", True), (60.0, "both", False), (60.0, "", False), (60.0, "forged", False), (10.0, "host", False)],
+)
+def test_a_node_that_was_cut_off_while_others_went_on_without_it_leaves_by_itself(
+    silent_s: float, members: str, is_left: bool, world: World, clock: Clock
+) -> None:
+    host, node = world.node(is_host=True), world.node()
+    write(host, b"1")
+    write(node, b"2")
+    if members == "forged":
+        world.overwrite(f"{STATE}.members", b"[]")
+    elif members:
+        host.tell_members([host.me, *([node.me] if members == "both" else [])])
+    clock.now_s += silent_s
+    for _look in range(2):  # Once it has left, it stays away.
+        if is_left:
+            with pytest.raises(LeftBehindError, match="cut off from the rendezvous for 60 s"):
+                node.get_state()
+        else:
+            assert content(node) == b"2"
+    assert content(host) == b"2"
 
 
 def test_what_is_just_being_told_is_not_taken_for_forged_by_the_thread_that_mends(world: World) -> None:

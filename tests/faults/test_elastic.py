@@ -193,7 +193,7 @@ def test_a_job_that_is_to_continue_survives_its_rendezvous_host_by_another_attem
 def test_a_host_that_comes_back_after_the_others_went_on_is_ended_and_takes_part_no_more(
     deployed: Lab, breakable_lab3: Lab, tmp_path: Path
 ) -> None:
-    """Within 150 s: a cable pulled out, and put back once the others run without the host."""
+    """Within 150 s: a cable pulled out, and put back once the others run without the host, which then stays out."""
     follower, metrics = train(deployed, tmp_path)
     gpu2 = breakable_lab3["gpu2"]
     gpu2.cut()
@@ -206,4 +206,6 @@ def test_a_host_that_comes_back_after_the_others_went_on_is_ended_and_takes_part
     gpu2.heal()
     assert_it_ends_well_without_gpu2(follower, metrics)
     assert follower.view.nodes["gpu2"].state in (NodeStanding.STOPPED, NodeStanding.FAILED)
+    told = [event for event in follower.directory.read_events() if event.kind is EventKind.RANKS]
+    assert [event.data["world_size"] for event in told] == [4, 4, 4, 3, 3], "it was not taken back in between"
     assert_nothing_is_left(follower.directory, deployed)

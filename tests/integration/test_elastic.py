@@ -68,10 +68,11 @@ def test_an_elastic_job_that_is_stopped_loses_no_node_by_that(tmp_path: Path) ->
     assert {node.state for node in follower.view.nodes.values()} == {NodeStanding.STOPPED}
 
 
-async def test_an_agent_whose_rendezvous_would_run_anybodys_code_is_refused_before_anything_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lack", ["seals_rendezvous", "gathers_rounds"])
+async def test_an_agent_whose_rendezvous_is_open_to_all_or_waits_without_end_is_refused_before_anything_starts(
+    lack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    have_older_agent(monkeypatch, TWO, seals_rendezvous=False)
+    have_older_agent(monkeypatch, TWO, **{lack: False})
     gang = elastic_gang(tmp_path)
     words = f"^{TWO}: its agent is too old for an elastic job: "
     caught = ended_with(await gang.gang.run(), ExitCode.PREFLIGHT, words)

@@ -37,6 +37,7 @@ async def greet(request: HelloRequest) -> HelloReply:
         takes_bytes=True,
         ends_services=True,
         seals_rendezvous=True,
+        gathers_rounds=True,
         tells_groups=True,
         removes_containers=True,
         fences_itself=True,

@@ -6,7 +6,9 @@ kept under, which names the round, and of what is in it. The state also counts h
 that an earlier one is known by who reads it, and by who wrote what it lacks. What was deleted, replayed or overwritten
 is put back at once, and again by whoever has a newer one; where that cannot be done, all ends with `TamperedError`.
 
-The ranks of each round meet in a store of their own, which torchrun of the first node opens.
+The ranks of each round meet in a store of their own, which torchrun of the first node opens once it knows that all
+nodes of the round are still there: else all gather anew. A node that was cut off for so long that others went on
+without it leaves by itself: torchrun would take it back, and dttui ends what it gave up, in the middle of that.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import socket
 import threading
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -38,6 +40,7 @@ from torch.distributed.elastic.rendezvous import (
     RendezvousParameters,
     RendezvousStateError,
     RendezvousStoreInfo,
+    RendezvousTimeoutError,
     rendezvous_handler_registry,
 )
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
@@ -68,8 +71,16 @@ ARRIVALS = "num_members"
 """Where torch counts who has come to a barrier."""
 ALL_THERE = "last_member"
 """Beside it, what the last one tells there."""
+PRESENT = "dttui/present"
+"""Where each node of a round tells that it has come out of the rendezvous."""
+PRESENT_S = 20.0
+"""How long the first one waits for that: longer than `CUT_OFF_S`, so that whoever is gone is no longer counted then."""
+CUT_OFF_S = 15.0
+"""How long a node may be silent before torchrun counts it no more."""
+MOST_GATHERINGS = 5
+"""In a row that come to nothing."""
 PLACE = "dttui/store"
-"""Where ranks meet, as the first node tells it."""
+"""Where ranks meet, as the first node tells it; empty where not all are there."""
 PARTING = "dttui/parting"
 """Where nodes tell at a good end that they ask nothing more."""
 PARTING_S = 3.0
@@ -91,6 +102,13 @@ class TamperedError(RendezvousStateError):
         super().__init__(f"the rendezvous was tampered with: {what} {how}")
         self.what = what
         self.how = how
+
+
+class LeftBehindError(RendezvousStateError):
+    """Others went on without this node while it could not be heard."""
+
+    def __init__(self, silent_s: float) -> None:
+        super().__init__(f"cut off from the rendezvous for {silent_s:.0f} s, in which others went on without this node")
 
 
 class Seal:
@@ -198,15 +216,20 @@ class SealedBackend(RendezvousBackend):
         self._seal = seal
         self._report = report
         self._mend = mend
-        self._me = secrets.token_hex(8)
+        self.me = secrets.token_hex(8)
+        """What this node is called in there."""
         self._key = f"torch.rendezvous.{run_id}"
+        self._members_key = f"{self._key}.members"
+        self._looked_at: float | None = None
+        self._silent_s = 0.0
+        """How long it was silent when others went on without it; 0 where they did not."""
         self._newest: State | None = None
         self._envelope = b""
         """Of the newest."""
         self._quiet_until = 0.0
         self._lock = threading.Lock()
         if is_host:
-            self._newest = State({self._me: 1})
+            self._newest = State({self.me: 1})
             self._envelope = self._seal.close(self._key, self._newest.encode())
             self._table.put(self._key, self._envelope)
 
@@ -215,23 +238,27 @@ class SealedBackend(RendezvousBackend):
         """See base class."""
         return NAME
 
+    def tell_members(self, members: Sequence[str]) -> None:
+        """Tell who is in the round that begins."""
+        self._table.put(self._members_key, self._seal.close(self._members_key, json.dumps(members).encode()))
+
     def get_state(self) -> tuple[bytes, Any] | None:
-        """See base class. Raises TamperedError where it cannot be put right."""
+        """See base class. Raises LeftBehindError, and TamperedError where it cannot be put right."""
         with self._lock:
             self._mend()
             state = self._look()
             return (state.content, state.writes) if state.content else None
 
     def set_state(self, state: bytes, token: Any | None = None) -> tuple[bytes, Any, bool] | None:
-        """See base class. Raises TamperedError where it cannot be put right."""
+        """See base class. Raises as `get_state` does."""
         with self._lock:
             self._mend()
             for _turn in range(MOST_REPAIRS):
                 before = self._look_in_quiet()
                 if token != (before.writes if before.content else None):
                     return (before.content, before.writes, False) if before.content else None
-                count = before.writes.get(self._me, 0)
-                after = State({**before.writes, self._me: count + 1}, state)
+                count = before.writes.get(self.me, 0)
+                after = State({**before.writes, self.me: count + 1}, state)
                 wanted = self._seal.close(self._key, after.encode())
                 if self._table.exchange(self._key, self._envelope, wanted) == wanted:
                     self._newest, self._envelope = after, wanted
@@ -264,7 +291,21 @@ class SealedBackend(RendezvousBackend):
                     continue
             time.sleep(PAUSE_S)
         assert self._newest is not None  # noqa: S101 - there is one once what was found is good
+        self._check_left_behind()
         return self._newest
+
+    def _check_left_behind(self) -> None:
+        """Raise LeftBehindError from the look on by which a round has begun without this node while it was silent."""
+        now = time.monotonic()
+        silent_s = now - self._looked_at if self._looked_at is not None else 0.0
+        self._looked_at = now
+        if silent_s > CUT_OFF_S and not self._silent_s:
+            found = self._table.read(self._members_key)
+            told = self._seal.open(self._members_key, found) if found is not None else None
+            if told is not None and self.me not in json.loads(told):
+                self._silent_s = silent_s
+        if self._silent_s:
+            raise LeftBehindError(self._silent_s)
 
     def _judge(self, found: bytes | None) -> str:
         """Take what was found for the newest state where it is; else return what is the matter with it."""
@@ -419,6 +460,7 @@ class Handler(RendezvousHandler):
 
     Args:
         inner: does all else.
+        backend: what it keeps its state in.
         store: what nodes tell each other in.
         address: of this node, where its ranks' store would be.
         listen: binds it.
@@ -426,9 +468,17 @@ class Handler(RendezvousHandler):
     """
 
     def __init__(
-        self, inner: DynamicRendezvousHandler, store: SealedStore, address: str, listen: Listen, *, is_host: bool
+        self,
+        inner: DynamicRendezvousHandler,
+        backend: SealedBackend,
+        store: SealedStore,
+        address: str,
+        listen: Listen,
+        *,
+        is_host: bool,
     ) -> None:
         self._inner = inner
+        self._backend = backend
         self._store = store
         self._address = address
         self._listen = listen
@@ -448,17 +498,37 @@ class Handler(RendezvousHandler):
         return True
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """See base class. Raises TamperedError where somebody else wrote to it."""
-        self._store.forget()
-        found = self._inner.next_rendezvous()
-        self._store.number(found.rank, found.world_size)
-        self._round = found.store
+        """See base class. Raises LeftBehindError, and TamperedError where somebody else wrote to it."""
+        for _turn in range(MOST_GATHERINGS):
+            self._store.forget()
+            found = self._inner.next_rendezvous()
+            self._store.number(found.rank, found.world_size)
+            self._round = found.store
+            if (place := self._place(found)) is not None:
+                return RendezvousInfo(found.store, found.rank, found.world_size, RendezvousStoreInfo(*place))
+        raise RendezvousTimeoutError(f"{MOST_GATHERINGS} times in a row not all nodes of a round were there")
+
+    def _place(self, found: RendezvousInfo) -> tuple[str, int] | None:
+        """Return where the ranks of a round meet; `None` where not all of its nodes are there."""
+        found.store.set(f"{PRESENT}/{found.rank}", self._backend.me)
         if found.rank == 0:
-            # The one before goes only then, so that its port is not taken again: rounds are told apart by it.
-            self._ranks = open_store(self._address, 0, self._listen)
-            found.store.set(PLACE, json.dumps([self._address, self._ranks.port]))
-        address, port = json.loads(found.store.get(PLACE))
-        return RendezvousInfo(found.store, found.rank, found.world_size, RendezvousStoreInfo(address, port))
+            found.store.set(PLACE, json.dumps(self._begin(found)))
+        with contextlib.suppress(DistStoreError):  # The first node has gone.
+            found.store.wait([PLACE], timedelta(seconds=2 * PRESENT_S))
+            address, port = json.loads(found.store.get(PLACE)) or ("", 0)
+            return (address, port) if port else None
+        return None
+
+    def _begin(self, found: RendezvousInfo) -> tuple[str, int] | None:
+        names = [f"{PRESENT}/{rank}" for rank in range(found.world_size)]
+        try:
+            found.store.wait(names, timedelta(seconds=PRESENT_S))
+        except DistStoreError:
+            return None
+        self._backend.tell_members([bytes(found.store.get(name)).decode() for name in names])
+        # The one before goes only then, so that its port is not taken again: rounds are told apart by it.
+        self._ranks = open_store(self._address, 0, self._listen)
+        return self._address, self._ranks.port
 
     def is_closed(self) -> bool:
         """See base class."""
@@ -523,7 +593,8 @@ def register(key: bytes, listen: Listen, report: Report) -> None:
         is_host = bool(parameters.get_as_bool("is_host"))
         backend = SealedBackend(table, seal, parameters.run_id, is_host=is_host, report=report, mend=shared.mend)
         inner = create_handler(shared, backend, parameters)
-        return Handler(inner, shared, parameters.local_addr or socket.getfqdn(), listen, is_host=is_host)
+        address = parameters.local_addr or socket.getfqdn()
+        return Handler(inner, backend, shared, address, listen, is_host=is_host)
 
     rendezvous_handler_registry.register(NAME, create)
 

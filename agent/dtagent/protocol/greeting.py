@@ -33,6 +33,8 @@ class HelloReply:
     """Whether it ends processes that only serve others when those have ended."""
     seals_rendezvous: bool = False
     """Whether its launcher has a rendezvous to which nobody writes without `StartRequest.rendezvous_key`."""
+    gathers_rounds: bool = False
+    """Whether each round of that rendezvous begins with nodes that are there, and who was left behind stays away."""
     tells_groups: bool = False
     """Whether its ranks note the process groups that they form, as `NodeStatus.groups` tells."""
     removes_containers: bool = False

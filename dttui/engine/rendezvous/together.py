@@ -120,6 +120,10 @@ class TogetherWatch:
         is_expected = self.is_required or is_usual
         self._is_judged = is_expected and plan.world_size > 1
         self._since: float | None = None
+        self._rounds: set[tuple[int, int]] = set()
+        """Store's port and world size of what torchrun has numbered last."""
+        self._reports: dict[str, int] = {}
+        """Node → how many reports it had when its ranks were numbered last."""
         self._told: Apart | None = None
         self._is_settled = False
         """Whether there is one group of all."""
@@ -140,7 +144,7 @@ class TogetherWatch:
                 self._take_back(msg("all ranks are in one process group now"))
             return None
         now = asyncio.get_running_loop().time()
-        if not (apart.is_final or any(node.record.reports >= LEAST_REPORTS for node in self._nodes())):
+        if not (apart.is_final or self._has_reported()):
             self._since = None
             return None
         self._since = now if self._since is None else self._since
@@ -164,6 +168,10 @@ class TogetherWatch:
             self._take_back(msg("whether the ranks have formed a process group is not known"))
         return apart
 
+    def _has_reported(self) -> bool:
+        """Whether the ranks of a node make steps, those that torchrun has started last."""
+        return any(node.record.reports - self._reports.get(node.name, 0) >= LEAST_REPORTS for node in self._nodes())
+
     def _take_back(self, message: Message) -> None:
         if self._told is not None:
             self._told = None
@@ -182,6 +190,9 @@ class TogetherWatch:
             return None
         nodes = [node for node in self._nodes() if not node.serves_only]
         rounds = {(node.numbering.port, node.numbering.world_size) for node in nodes if node.numbering is not None}
+        if rounds != self._rounds:
+            self._rounds = rounds
+            self._reports = {node.name: node.record.reports for node in nodes}
         if len(rounds) > 1:
             return None
         said = _Said()

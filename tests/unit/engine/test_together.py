@@ -237,6 +237,24 @@ async def test_while_they_run_it_is_told_once_it_is_plain_once_and_taken_back(mo
     assert job.end() == ""
 
 
+async def test_ranks_that_torchrun_has_just_started_again_are_still_on_their_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Although those before them had reported steps."""
+    monkeypatch.setattr(together, "SETTLE_S", 0.0)
+    job = Job(is_elastic=True)
+    job.say(formed(ALL, 4), numbering={name: Numbering([rank], 4, 0, 4000) for rank, name in enumerate("abcd")})
+    job.nodes[0].record.reports = 50
+    assert job.watch.look() is None
+    anew = {name: Numbering([rank], 4, 1, 5000) for rank, name in enumerate("abcd")}
+    job.say(none(ALL, "torch"), numbering=anew)
+    assert [job.watch.look() for _look in range(3)] == [None] * 3
+    job.nodes[0].record.reports += together.LEAST_REPORTS
+    apart = job.watch.look()
+    assert apart is not None
+    assert apart.message == NONE
+
+
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
