@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dttui.frameworks.base import Framework, JobLayout, NodeLayout, NoOptions, Rank
-from dttui.frameworks.bundle import PlannedFile, PlannedProcess
+from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
 from dttui.frameworks.option_costs import Uncounted
 from dttui.frameworks.parts.config_file import config_file
 from dttui.frameworks.parts.environment import process_environment, rank_environment
@@ -79,6 +79,8 @@ class Command(Framework):
                 env=process_environment(layout, node, {**of_torch, **rank_environment(layout, node, local_rank, rank)}),
                 cwd=layout.cwd,
                 rank=rank,
+                # `dttui_collectives`, which the payload gives to the ranks that it starts.
+                python_path=f"{Hole.PAYLOAD}/modules",
             )
             for local_rank, rank in enumerate(node.ranks)
         )

@@ -140,5 +140,6 @@ def _bound_process(process: PlannedProcess, own: dict[str, str], plain: _Filler)
             "env": environment,
             "cwd": plain.fill(process.cwd, own),
             "removal": tuple(plain.fill(argument, own) for argument in process.removal),
+            "python_path": plain.fill(process.python_path, own),
         }
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from dtagent.payload.collectives import (
     ReduceScatterOperator,
     ScatterOperator,
     create_ring_topology,
+    safe_all_reduce,
 )
 from dtagent.payload.collectives.handles import queue_of
 
@@ -108,6 +110,18 @@ def test_waiting_ends_in_time_and_the_collective_goes_on() -> None:
     assert not handle.is_completed()
     other = AllReduceOperator(second).all_reduce_async(torch.ones(2))
     assert handle.wait(20).tolist() == other.wait(20).tolist() == [2, 2]
+
+
+def test_a_call_with_a_bound_ends_in_time_behind_one_that_is_not_waited_for() -> None:
+    first, second = create_ring_topology(2, threads=True)
+    before = AllReduceOperator(first).all_reduce_async(torch.ones(2), timeout=60)
+    began = time.monotonic()
+    with pytest.raises(TimeoutError, match=r"^All-Reduce operation timed out") as late:
+        safe_all_reduce(torch.ones(2), AllReduceOperator(first), timeout=0.05)
+    assert time.monotonic() - began < 20
+    assert vars(late.value)["__notes__"] == ["the collective has not completed within 0.05 s, and goes on"]
+    others = [AllReduceOperator(second).all_reduce_async(torch.ones(2)) for _call in range(2)]
+    assert before.wait(20).tolist() == others[0].wait(20).tolist() == others[1].wait(20).tolist() == [2, 2]
 
 
 def test_a_rank_that_does_not_call_is_named_to_who_waits() -> None:

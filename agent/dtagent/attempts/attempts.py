@@ -362,7 +362,7 @@ def _inside(directory: Path, relative: str) -> Path:
 
 
 def _copy_payload(target: Path) -> None:
-    """Copy the scripts, and beside them the package that they offer to the job's own."""
+    """Copy the scripts, and beside them the package that they offer to the job's own, also by the name it has there."""
     scripts = importlib.resources.files("dtagent.payload")
     for source, place, names in (
         (scripts, target, r"[a-z][a-z_]*\.py"),
@@ -372,3 +372,7 @@ def _copy_payload(target: Path) -> None:
         for item in source.iterdir():
             if re.fullmatch(names, item.name):
                 (place / item.name).write_bytes(item.read_bytes())
+    modules = target / "modules"
+    modules.mkdir(mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        (modules / "dttui_collectives").symlink_to("../collectives")

@@ -87,6 +87,8 @@ class ProcessSpec:
     removal: list[str] = field(default_factory=list)
     """Command that removes what a daemon of others runs for the process, once all processes of the attempt are gone: a
     container. An agent whose greeting does not say that it removes containers never would."""
+    python_path: str = ""
+    """Directory that is added to the end of PYTHONPATH, whatever that is on the host."""
 
 
 @dataclass(frozen=True)

@@ -176,6 +176,8 @@ class Supervisor:
     def _spawn(self, spec: ProcessSpec) -> bool:
         name = spec.name
         environment = {**os.environ, **spec.env}
+        if spec.python_path:
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), spec.python_path)))
         with self._log(name, "out") as out, self._log(name, "err") as err:
             try:
                 self._make_checkpoints(environment.get("DTTUI_CHECKPOINT_DIR"), spec.cwd)

@@ -98,6 +98,7 @@ def _request(
             item.warm_start,
             item.is_service,
             list(item.removal),
+            item.python_path,
         )
         for item in node.processes
     ]

@@ -143,7 +143,8 @@ class DistributedCommunicator:
             root: from or to which rank it goes, of those that have one.
             algorithm: one of `schedules.ALGORITHMS`; empty for the usual one.
             in_place: whether the tensor is to hold the result, where that has its shape.
-            timeout_s: how long others are waited for; by default as long as the communicator says.
+            timeout_s: how long others are waited for, and what was begun before; by default as long as the
+                communicator says, once that is over.
             fault: why it cannot be done: whoever would raise that here alone would leave the others waiting.
             compression: of which compressed all-reduce this is a part, in words: on all ranks the same.
 
@@ -156,7 +157,7 @@ class DistributedCommunicator:
         brought = torch.empty(0) if called.fault else tensor  # Of which kind it is may be what cannot be done.
         limit_s = self.timeout_s if timeout_s is None else timeout_s
         return queue_of(self.group, self.rank).in_turn(
-            lambda: self.group.call(self.rank, called, brought, in_place=in_place, timeout_s=limit_s)
+            lambda: self.group.call(self.rank, called, brought, in_place=in_place, timeout_s=limit_s), timeout_s
         )
 
     @property

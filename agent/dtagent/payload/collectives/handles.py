@@ -153,15 +153,21 @@ class CallQueue:
             self._changed.notify_all()
         return call
 
-    def in_turn(self, work: Callable[[], Result]) -> Result:
+    def in_turn(self, work: Callable[[], Result], timeout_s: float | None = None) -> Result:
         """Return the result of work that is done after what was begun before.
 
         Where there is nothing, or this is part of what was begun, it is done here.
+
+        Args:
+            work: what is done.
+            timeout_s: how long what was begun before may take together with this, which goes on all the same.
+
+        Raises CollectiveTimeoutError where that is not enough.
         """
         with self._changed:
             is_next = not self._unfinished or threading.current_thread() is self._thread
         if not is_next:
-            return self.start(work).wait()
+            return self.start(work).wait(timeout_s)
         with self._one_at_a_time:
             return work()
 

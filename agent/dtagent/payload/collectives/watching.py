@@ -36,8 +36,8 @@ def safe_all_reduce(
         return all_reduce_op.all_reduce(tensor, op, timeout=timeout)
     except CollectiveTimeoutError as error:
         told = TimeoutError("All-Reduce operation timed out")
-        # As `add_note` of Python 3.11, which prints them, does.
-        vars(told)["__notes__"] = [f"{named(error.missing)} did not answer within {timeout:g} s"]
+        why = f"{named(error.missing)} did not answer within {timeout:g} s" if error.missing else str(error)
+        vars(told)["__notes__"] = [why]  # As `add_note` of Python 3.11, which prints them, does.
         raise told from error
 
 
