@@ -249,7 +249,7 @@ class Unfinished(GlooInRounds):
     aborted = 0
 
     def _finish(self, work: Any, deadline: float) -> None:
-        NcclGroup._finish(self, work, deadline)  # Of gloo's work no word is to be had, so that it is never over.
+        NcclGroup._finish(self, work, deadline)  # noqa: SLF001 - of gloo's work no word is to be had, so that it is never over.
 
     def _abort(self) -> None:
         self.aborted += 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,9 @@ from tests.lab.hosts import Lab
 from tests.lab.interpreter import USER_PYTHON
 
 pytest.importorskip("torch")
+
+from dtagent.payload.collectives.rank_status import Door, RankStanding, judge
+
 pytestmark = pytest.mark.torch
 ROOT = Path(__file__).parents[2]
 TRAINS = "tests.collectives.recovering_ranks"
@@ -42,6 +47,21 @@ def test_all_others_name_the_rank_that_stops_in_the_middle_of_a_ring(
             assert words in found["message"]
             assert found["took"] < within_s
             assert "this group has lost rank 2; `rebuild` or `shrink` it" in rank.told()["again"]
+
+
+def test_who_is_to_blame_is_known_less_than_a_second_after_the_time_out() -> None:
+    """However long they say nothing."""
+    taken = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        silent = Door("127.0.0.1", listener.getsockname()[1], "secret")
+        for _try in range(5):  # A busy machine may hold this up, hardly each time.
+            standing = RankStanding(0)
+            standing.doors = {1: silent, 2: silent}
+            began = time.monotonic()
+            loss = judge(standing, [1], is_late=True)
+            taken.append(time.monotonic() - began)
+            assert (loss.missing, loss.reason) == ([1, 2], "did not answer")
+    assert min(taken) < 1.0, taken
 
 
 def test_a_host_that_is_cut_off_is_named_though_it_held_the_store(breakable_lab3: Lab) -> None:

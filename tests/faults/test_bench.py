@@ -192,7 +192,8 @@ def test_exactly_the_one_slow_link_is_named_and_screen_and_estimate_follow(
     assert found == ["gpu1 ↔ gpu3"], figures
     assert slow.bandwidth == pytest.approx(TEN_MBIT, rel=0.1)
     assert slow.tcp_latency_s is not None
-    assert plain / 4 < slow.tcp_latency_s < 4 * plain  # As above: either is another from one run to the next.
+    # Here packets take the time that the link has them take, whatever else the machine does.
+    assert slow.tcp_latency_s == pytest.approx(plain, rel=0.2)
     others = [link.bandwidth for ends, link in links.items() if ends != slow.between]
     assert all(bandwidth is not None and bandwidth > 10 * TEN_MBIT for bandwidth in others), figures
     assert report.interfaces == dict.fromkeys(NAMES, "eth0")
