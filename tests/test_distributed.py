@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -438,12 +438,32 @@ class TestDistributedIntegration:
 
     def test_performance_consistency(self) -> None:
         operator = AllReduceOperator(create_ring_topology(WORLD)[0])
-        rows = operator.benchmark([(1000,), (10000,), (100000,)], num_trials=3)
-        assert [row.size_bytes for row in rows] == [4000, 40000, 400000]
+        rows = operator.benchmark([(1000,), (10000,), (200000,)], num_trials=2)
+        assert [row.size_bytes for row in rows] == [4000, 40000, 800000]
+        # What is small takes its messages' time, and what is large that of its bytes.
+        assert rows[0].seconds < rows[2].seconds < 1000 * rows[0].seconds
+        assert rows[0].bus_bandwidth < rows[2].bus_bandwidth
         (elsewhere,) = operator.benchmark([(10,)], num_trials=1, device="cpu")
         for row in (*rows, elsewhere):
             assert (row.seconds > 0, row.device) == (True, torch.device("cpu"))
             assert row.bus_bandwidth == pytest.approx(1.5 * row.algorithm_bandwidth)
+
+    @pytest.mark.parametrize(
+        ("operator", "whole"),
+        [
+            (BroadcastOperator, 400),
+            (AllGatherOperator, 400 * WORLD),
+            (ReduceScatterOperator, 400),
+            (GatherOperator, 400 * WORLD),
+            (ScatterOperator, 400),
+        ],
+    )
+    def test_each_operator_is_measured(self, operator: Any, whole: int) -> None:
+        (row,) = operator(create_ring_topology(WORLD)[0]).benchmark([(100,)], num_trials=2)
+        assert (row.shape, row.size_bytes, row.ranks) == ((100,), whole, WORLD)
+        assert row.seconds > 0
+        with pytest.raises(CollectiveError, match="num_trials is 0: at least one"):
+            operator(create_ring_topology(WORLD)[0]).benchmark([(100,)], num_trials=0)
 
     def test_all_groups_together_take_less_than_a_second_of_the_processor(self) -> None:
         assert sum(_taken_s) < 1, "without the import of torch"

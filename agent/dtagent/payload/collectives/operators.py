@@ -14,6 +14,7 @@ from .choosing import usual_algorithm
 from .communicator import DistributedCommunicator, create_ring_topology
 from .compression import COMPRESSIBLE
 from .differentiable import GatheredRows, ScatteredRows
+from .errors import CollectiveError
 from .handles import CollectiveHandle
 from .job_settings import job_settings
 from .schedules import Collective
@@ -139,7 +140,11 @@ class _Operator:
             dtype: of the elements.
             device: where tensors lie; by default where the back-end reduces, so over NCCL on the GPU, else on the CPU.
                 Of a GPU it is timed by its events what it has done, and not what it was told.
+
+        Raises CollectiveError where it is to be measured less than once.
         """
+        if num_trials < 1:
+            raise CollectiveError(f"num_trials is {num_trials}: at least one is needed")
         place = torch.device(device or self.comm.group.device or "cpu")
         return [self._timing(torch.ones(tuple(shape), dtype=dtype, device=place), num_trials) for shape in shapes]
 
