@@ -180,7 +180,7 @@ def is_due(step: int, kept_at: float) -> bool:
 
 
 def main() -> None:
-    dist.init_process_group("gloo")  # GPUs or not: the operators go over gloo
+    dist.init_process_group("gloo")  # This small model is in the memory of the CPU, GPUs or not
     rank, ranks = dist.get_rank(), dist.get_world_size()
     comm = DistributedCommunicator(rank, ranks, **({"timeout_s": LIMIT_S} if LIMIT_S else {}))
     batch = CONFIG.get("batch_size") or 8 * ranks
