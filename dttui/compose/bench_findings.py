@@ -5,6 +5,7 @@ Seed 003's three lists of trouble (time-outs, memory, speed) are its findings wh
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from dttui.compose.bench_models import BenchReport, BenchRow, SlowPlace
@@ -72,26 +73,34 @@ def _slow(place: SlowPlace, report: BenchReport) -> Finding:
         told = _("{host}: an all-reduce inside it is {times} × slower than the median of other hosts of as many ranks")
         hint = _("Compare `nvidia-smi topo -m` with another host's; on CPUs, see what else computes there.")
         return warning("host-slow-inside", where, told.format(host=where, times=f"{place.times:.1f}"), hint)
+    named = " ↔ ".join(_with_card(name, report) for name in place.names)
     if place.what == "latency":
-        return _late(place, where)
+        return _late(place, where, named)
     if len(place.names) == 1:
         told = _("{host}: its links are {times} × slower than the median of the others'")
-        hint = _("Look at its card, cable and port (`ethtool`), and at what else it sends; or leave it out.")
-        return warning("host-slow", where, told.format(host=where, times=f"{place.times:.1f}"), hint)
+        hint = _("Look at its card, cable and port (`{command}`), and at what else it sends; or leave it out.")
+        hint = hint.format(command=shlex.join(filter(None, ("ethtool", report.interfaces.get(where)))))
+        return warning("host-slow", where, told.format(host=named, times=f"{place.times:.1f}"), hint)
     speed = next((link.bandwidth for link in report.links if link.between == place.names), None)
     told = _("{ends}: {bandwidth} Gbit/s, {times} × slower than the median of the other links")
-    told = told.format(ends=where, bandwidth=f"{(speed or 0.0) * 8 / 1e9:.3g}", times=f"{place.times:.1f}")
+    told = told.format(ends=named, bandwidth=f"{(speed or 0.0) * 8 / 1e9:.3g}", times=f"{place.times:.1f}")
     hint = _("Look at what lies between these two (switch, route, rate limit); or train without one of them.")
     return warning("link-slow", where, told, hint)
 
 
-def _late(place: SlowPlace, where: str) -> Finding:
+def _with_card(host: str, report: BenchReport) -> str:
+    """Return a host with the interface of its card over which it was measured, where that is known."""
+    interface = report.interfaces.get(host)
+    return f"{host} ({interface})" if interface else host
+
+
+def _late(place: SlowPlace, where: str, named: str) -> Finding:
     hint = _("They may be farther apart, or a card or switch on the way waits, is loaded, or saves power.")
     if len(place.names) == 1:
         told = _("{host}: messages over its links take {times} × as long as over the others, however small")
-        return warning("host-latency", where, told.format(host=where, times=f"{place.times:.1f}"), hint)
+        return warning("host-latency", where, told.format(host=named, times=f"{place.times:.1f}"), hint)
     told = _("{ends}: messages take {times} × as long as over the other links, however small")
-    return warning("link-latency", where, told.format(ends=where, times=f"{place.times:.1f}"), hint)
+    return warning("link-latency", where, told.format(ends=named, times=f"{place.times:.1f}"), hint)
 
 
 def _lacking(report: BenchReport) -> Iterator[Finding]:

@@ -150,7 +150,7 @@ async def test_what_was_kept_is_shown_with_the_slow_link_its_curve_and_its_rows(
         screen = shown(app)
         assert "nccl · over eth0" in screen.status().plain
         found = text_of(app, "#findings-text")
-        assert "llm-training-env ↔ nlp-research-lab: 1.92 Gbit/s, 13.3 × slower than the median" in found
+        assert "llm-training-env (eth0) ↔ nlp-research-lab (eth0): 1.92 Gbit/s, 13.3 × slower than the median" in found
         table = str(screen.query_one("#bench-table", Static).content)
         assert [regime in table for regime in ("latency-bound", "rising", "near the link")] == [True] * 3
         assert screen.query_one(RegimePlot).border_title is not None

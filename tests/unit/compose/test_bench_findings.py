@@ -49,6 +49,16 @@ def test_a_host_whose_links_all_are_slow_is_named_once() -> None:
     assert found["host-slow"].message == "c: its links are 10.0 × slower than the median of the others'"
 
 
+def test_the_card_over_which_it_was_measured_is_named() -> None:
+    begin = line(kind="begin", backend="gloo", total=6, interfaces=["eth0", "eth0", "ib0", "eth0"])
+    host = told(begin, *pair(0, 1, 1e9), *pair(0, 2, 1e8), *pair(1, 2, 1e8))["host-slow"]
+    assert (host.subject, host.message.partition(":")[0]) == ("c", "c (ib0)")
+    assert "`ethtool ib0`" in host.hint
+    link = told(begin, *pair(0, 1, 1e9), *pair(0, 2, 1e9), *pair(1, 2, 1e7))["link-slow"]
+    assert (link.subject, link.message.partition(":")[0]) == ("b ↔ c", "b (eth0) ↔ c (ib0)")
+    assert "`ethtool`" in told(*pair(0, 1, 1e9), *pair(0, 2, 1e8), *pair(1, 2, 1e8))["host-slow"].hint
+
+
 def test_a_link_that_is_as_wide_as_others_and_takes_longer_is_named_by_its_latency() -> None:
     found = told(*late(0, 1, 2e-5), *late(0, 2, 2e-5), *late(1, 2, 1e-3))
     assert list(found) == ["link-latency"]
