@@ -6,7 +6,7 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -199,10 +199,20 @@ def summarize(directory: JobDirectory) -> JobSummary:
 def _known_since(directory: JobDirectory, state: JobState, last: Event | None, told: Sequence[Event]) -> str:
     """Return what there is to say of a job in place of its last state's own words; empty where nothing."""
     if state in _WATCHED:
-        return trouble_of(state, chain(read_events(directory.events, *KINDS), told), time.time())
+        events = chain(read_events(directory.events, *KINDS, EventKind.JOB_STATE), told)
+        return trouble_of(state, _until_next_state(events, last), time.time())
     if last is not None and state is JobState.FAILED and (OUTCOME not in last.data or left_behind(last)):
         return Aftermath(read_events(directory.events, *LATER_KINDS)).reason
     return ""
+
+
+def _until_next_state(events: Iterable[Event], last: Event | None) -> Iterator[Event]:
+    """Return what was told but states, as far as it is of the last one that was read: another may have come since."""
+    for event in events:
+        if event.kind is not EventKind.JOB_STATE:
+            yield event
+        elif last is not None and event.seq > last.seq:
+            return
 
 
 def _attempts(last: Event) -> int:

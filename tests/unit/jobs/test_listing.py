@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 
 import pytest
+from dtagent.protocol.events import EventKind
 
 from dttui import jobs
 from dttui.cli import main
 from dttui.i18n import set_language
 from dttui.inventory.demo import demo_inventory
 from dttui.inventory.models import Inventory
+from dttui.jobs import listing
 from dttui.jobs.directory import JobDirectory
+from dttui.jobs.event_log import SECRETS_AWAITED, EventLog
 from dttui.locations import demo_root, shipped
 from dttui.planning.planner import plan
 from dttui.spec.models import Job
@@ -58,3 +61,21 @@ def test_a_job_of_which_some_gpus_are_simulated_is_marked_as_that(capsys: pytest
     assert real is not None
     made("mixed", demo.name, real.name, inventory=Inventory(environments=(demo, real)))
     assert listed(capsys)["mixed"][5] == "6, partly sim"
+
+
+@pytest.mark.parametrize("comes_late", [True, False])
+def test_a_reason_is_of_the_state_beside_it_whatever_is_written_while_it_is_read(
+    comes_late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = jobs.create("x")
+    log = EventLog(directory.events)
+    stopping = log.add(EventKind.JOB_STATE, "a failure ends all", attempt=0, data={"state": "STOPPING"})
+    log.add(EventKind.JOB_STATE, "starting again", attempt=0, data={"state": "RESTARTING"})
+    awaited = {"code": SECRETS_AWAITED, "severity": "warning", "subject": "run.secrets", "hint": ""}
+    log.add(EventKind.FINDING, "waiting for TOKEN", attempt=1, data=awaited)
+    monkeypatch.setattr(JobDirectory, "silence", lambda *_arguments: "")
+    if comes_late:
+        monkeypatch.setattr(listing, "newest_event", lambda *_arguments: stopping)
+    found = jobs.summarize(directory)
+    expected = ("STOPPING", "a failure ends all") if comes_late else ("RESTARTING", "waiting for TOKEN")
+    assert (found.state.value, found.reason) == expected
