@@ -220,7 +220,7 @@ def test_a_hang_is_told_with_where_each_rank_stands_and_the_job_starts_again_and
     how: str, lab: Lab, tmp_path: Path
 ) -> None:
     """With `hang_s: 12` and `on_hang: restart`: within 150 s the job has ended well; nothing is left."""
-    # 6 s were too few on a busy machine: an attempt of which nothing hung was told to hang, probably as its ranks ended.
+    # 6 s were too few on a busy machine: an attempt of which nothing hung was told to hang, probably as ranks ended.
     recovery = {"max_restarts": 2, "hang_s": 12, "on_hang": "restart"}
     directory = launched(lab, tmp_path, how, recovery=recovery)
     wait_until(directory.is_over, "it to start again and end", 150)
