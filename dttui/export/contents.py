@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import dtagent
 
@@ -29,9 +29,10 @@ _OF_LAUNCH = {"secret-missing"}
 """Errors that only a launch from here has: the script asks for secrets where it runs."""
 _SEEN = f"{Hole.DIRECTORY}:{Hole.DIRECTORY}"
 """By which a container sees the directory of its node; here `work` and `payload` lie beside it."""
-_OF_TORCHRUN = {"listening.py", "sealed_rendezvous.py"}
-"""What dttui's torchrun finds beside it."""
-_PAYLOAD = re.compile(re.escape(str(Hole.PAYLOAD)) + r"/([\w.-]+)")
+_OF_TORCHRUN = {"listening.py", "sealed_rendezvous"}
+"""What dttui's torchrun finds beside it: a module, and a package."""
+_NAMED = re.compile(re.escape(str(Hole.PAYLOAD)) + r"/([\w.-]+)")
+PAYLOAD = Path(dtagent.__file__).parent / "payload"
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ class Export:
     """Of the job, as a directory or job id may be called."""
     work: tuple[UploadFile, ...] | None
     """What is sent of the working directory; `None` where nothing is."""
-    payload: tuple[Path, ...]
-    """Scripts of dttui's own that the processes cannot do without; standard library and torch alone."""
+    payload: tuple[PurePosixPath, ...]
+    """Scripts of dttui's own that the processes cannot do without, in `PAYLOAD`; standard library and torch alone."""
     image: str | None = None
     """What a person wants the job to run in, where the target runs images."""
 
@@ -116,19 +117,25 @@ def export_job(submission: Submission, plan: Plan, target: Path, image: str | No
     nodes = tuple(node.model_copy(update={"processes": tuple(map(_plain, node.processes))}) for node in holed.nodes)
     found = [submission.inventory.find(node.name) for node in plan.nodes]
     texts = [text for node in nodes for item in node.processes for text in (*item.argv, *item.env.values())]
-    scripts = {match[1] for text in texts for match in _PAYLOAD.finditer(text)}
+    scripts = {match[1] for text in texts for match in _NAMED.finditer(text)}
     if "torchrun.py" in scripts:
         scripts |= _OF_TORCHRUN
-    directory = Path(dtagent.__file__).parent / "payload"
     return Export(
         job=submission.job,
         plan=holed.model_copy(update={"nodes": nodes, "findings": plan.findings}),
         environments=tuple(item for item in found if item is not None),
         name=slug(plan.job_name),
         work=_work(submission.base / plan.upload, target) if plan.upload is not None else None,
-        payload=tuple(directory / name for name in sorted(scripts) if (directory / name).is_file()),
+        payload=tuple(file for name in sorted(scripts) for file in _payload_files(name)),
         image=image,
     )
+
+
+def _payload_files(name: str) -> list[PurePosixPath]:
+    """Return what is to be written of a script or a package: none of what only exists once an agent has prepared it."""
+    place = PAYLOAD / name
+    found = sorted(place.glob("*.py")) if place.is_dir() else [place] * place.is_file()
+    return [PurePosixPath(file.relative_to(PAYLOAD)) for file in found]
 
 
 def _with_address_holes(submission: Submission, plan: Plan) -> Submission:

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from dttui.errors import UsageError
-from dttui.export.contents import Export
+from dttui.export.contents import PAYLOAD, Export
 from dttui.export.kubernetes_readme import kubernetes_readme
 from dttui.export.rendered import Rendered
 from dttui.export.run_script import run_script
@@ -215,7 +215,7 @@ class _Manifests:
         """What pods run, by the ConfigMap that holds it."""
         nodes = self._export.plan.nodes
         scripts = {f"node{node.node_rank}.sh": run_script(self._export, node) for node in nodes}
-        payload = {f"payload-{path.name}": path.read_text() for path in self._export.payload}
+        payload = {f"payload-{file.name}": (PAYLOAD / file).read_text() for file in self._export.payload}
         return _portions({"start.sh": self._start(), **scripts, **payload})
 
     def _start(self) -> str:

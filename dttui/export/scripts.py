@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from dttui.export.contents import Export
+from dttui.export.contents import PAYLOAD, Export
 from dttui.export.readme import code, readme
 from dttui.export.rendered import Rendered
 from dttui.export.run_script import KEY_FILE, run_script
@@ -24,7 +24,7 @@ def node_files(export: Export) -> list[Rendered]:
         Rendered(f"{SENT_DIRECTORY}/{file.relative}", opened=file.open, executable=file.executable)
         for file in export.work or ()
     ]
-    files += [Rendered(f"payload/{path.name}", source=path) for path in export.payload]
+    files += [Rendered(f"payload/{file}", source=PAYLOAD / file) for file in export.payload]
     for node in export.plan.nodes:
         files.append(Rendered(f"node{node.node_rank}/run.sh", run_script(export, node), executable=True))
         if export.work is not None:

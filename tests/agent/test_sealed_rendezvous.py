@@ -26,17 +26,13 @@ from tests.ports import held_port
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from dtagent.payload import sealed_rendezvous
-    from dtagent.payload.sealed_rendezvous import (
-        Handler,
-        LeftBehindError,
-        Seal,
-        SealedBackend,
-        SealedStore,
-        State,
-        Table,
-        TamperedError,
-    )
+    from dtagent.payload.sealed_rendezvous import handler, round_store, state, table
+    from dtagent.payload.sealed_rendezvous.errors import LeftBehindError, TamperedError
+    from dtagent.payload.sealed_rendezvous.handler import Handler
+    from dtagent.payload.sealed_rendezvous.round_store import SealedStore
+    from dtagent.payload.sealed_rendezvous.seal import Seal
+    from dtagent.payload.sealed_rendezvous.state import SealedBackend, State
+    from dtagent.payload.sealed_rendezvous.table import Table
     from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # torch's stubs lack them
     from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters
     from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
@@ -54,19 +50,16 @@ STATE = f"torch.rendezvous.{RUN}"
 @pytest.fixture(scope="module", autouse=True)
 def _torch() -> None:
     """Import torch where these tests run, and not in every worker that collects them."""
-    global sealed_rendezvous, Handler, LeftBehindError, Seal, SealedBackend, SealedStore, State, Table, TamperedError
+    global handler, round_store, state, table
+    global Handler, LeftBehindError, Seal, SealedBackend, SealedStore, State, Table, TamperedError
     global PrefixStore, TCPStore, RendezvousConnectionError, RendezvousParameters, create_handler, barrier, Bomb
-    from dtagent.payload import sealed_rendezvous
-    from dtagent.payload.sealed_rendezvous import (
-        Handler,
-        LeftBehindError,
-        Seal,
-        SealedBackend,
-        SealedStore,
-        State,
-        Table,
-        TamperedError,
-    )
+    from dtagent.payload.sealed_rendezvous import handler, round_store, state, table
+    from dtagent.payload.sealed_rendezvous.errors import LeftBehindError, TamperedError
+    from dtagent.payload.sealed_rendezvous.handler import Handler
+    from dtagent.payload.sealed_rendezvous.round_store import SealedStore
+    from dtagent.payload.sealed_rendezvous.seal import Seal
+    from dtagent.payload.sealed_rendezvous.state import SealedBackend, State
+    from dtagent.payload.sealed_rendezvous.table import Table
     from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # torch's stubs lack them
     from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters
     from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
@@ -77,16 +70,17 @@ def _torch() -> None:
 
 @pytest.fixture(autouse=True)
 def _short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sealed_rendezvous, "QUIET_S", 0.2)
-    monkeypatch.setattr(sealed_rendezvous, "MOST_QUIET_S", 0.4)
-    monkeypatch.setattr(sealed_rendezvous, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(state, "QUIET_S", 0.2)
+    monkeypatch.setattr(state, "MOST_QUIET_S", 0.4)
+    monkeypatch.setattr(state, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(round_store, "PATIENCE_S", 0.5)
 
 
 class World:
     """A store, whoever attacks it, and nodes."""
 
     def __init__(self) -> None:
-        self.server = sealed_rendezvous.open_store("127.0.0.1", 0, listening.on_address)
+        self.server = table.open_store("127.0.0.1", 0, listening.on_address)
         self.attacker = self.connection()
         self.told: list[tuple[str, str, bool]] = []
         self._stores: list[SealedStore] = []
@@ -171,10 +165,10 @@ def test_a_state_put_back_by_who_has_an_earlier_one_is_replaced_by_who_has_the_n
     writing.start()
     assert content(b) == b"two"
     while writing.is_alive():
-        clock.now_s += sealed_rendezvous.MOST_QUIET_S
+        clock.now_s += state.MOST_QUIET_S
         writing.join(0.05)
     assert (late[0][0], late[0][2]) == (b"two", False)
-    clock.now_s += sealed_rendezvous.MOST_QUIET_S
+    clock.now_s += state.MOST_QUIET_S
     write(c, b"three")
     assert content(a) == content(b) == b"three"
     assert world.told == [("state", "forged", True), ("state", "replayed", True)]
@@ -363,11 +357,11 @@ def handlers(port: int, count: int, least: int | None = None) -> Iterator[Handle
             "dttui", f"127.0.0.1:{port}", RUN, least or count, count, f"127.0.0.{index + 1}",
             is_host=int(index == 0), join_timeout=20, last_call_timeout=1, read_timeout=10, keep_alive_interval=1,
         )  # fmt: skip
-        store = sealed_rendezvous.connect(parameters, listening.on_address)
+        store = table.connect(parameters, listening.on_address)
         told: Any = lambda *_: None  # noqa: E731 - nothing is told here
-        table, seal = Table(store), Seal(KEY, RUN)
-        shared = SealedStore(table, seal, told, timedelta(seconds=10))
-        backend = SealedBackend(table, seal, RUN, is_host=index == 0, report=told, mend=shared.mend)
+        agreed, seal = Table(store), Seal(KEY, RUN)
+        shared = SealedStore(agreed, seal, told, timedelta(seconds=10))
+        backend = SealedBackend(agreed, seal, RUN, is_host=index == 0, report=told, mend=shared.mend)
         inner, address = create_handler(shared, backend, parameters), f"127.0.0.{index + 1}"
         yield Handler(inner, backend, shared, address, listening.on_address, is_host=index == 0)
 
@@ -410,7 +404,7 @@ def test_nodes_meet_in_rounds_whose_ranks_have_a_store_each_on_the_first_nodes_a
         }
         TCPStore(*place, is_master=False, timeout=timedelta(seconds=5)).set("a", "b")
     assert places[0] != places[1]
-    monkeypatch.setattr(sealed_rendezvous, "PARTING_S", 20.0)
+    monkeypatch.setattr(handler, "PARTING_S", 20.0)
     over: list[int] = []
 
     def end(index: int, node: Handler) -> None:
@@ -437,7 +431,7 @@ def test_where_a_node_goes_as_a_round_begins_the_others_gather_anew_without_it(
 ) -> None:
     """Within 90 s. The rendezvous itself stays, whoever is the first node of a round."""
     monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
-    monkeypatch.setattr(sealed_rendezvous, "PRESENT_S", 8.0)
+    monkeypatch.setattr(handler, "PRESENT_S", 8.0)
     with held_port() as port:
         nodes = list(handlers(port, 3, 2))
 

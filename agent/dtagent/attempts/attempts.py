@@ -362,15 +362,13 @@ def _inside(directory: Path, relative: str) -> Path:
 
 
 def _copy_payload(target: Path) -> None:
-    """Copy the scripts, and beside them the package that they offer to the job's own, also by the name it has there."""
+    """Copy the scripts and what they load from beside them; what they offer to the job's own has its name there too."""
     scripts = importlib.resources.files("dtagent.payload")
-    for source, place, names in (
-        (scripts, target, r"[a-z][a-z_]*\.py"),
-        (scripts / "collectives", target / "collectives", r"[a-z_]+\.py"),
-    ):
+    for name in ("", "collectives", "sealed_rendezvous"):
+        place = target / name
         place.mkdir(mode=0o700, exist_ok=True)
-        for item in source.iterdir():
-            if re.fullmatch(names, item.name):
+        for item in (scripts / name).iterdir():
+            if re.fullmatch(r"[a-z_]+\.py", item.name) and (name or item.name != "__init__.py"):
                 (place / item.name).write_bytes(item.read_bytes())
     modules = target / "modules"
     modules.mkdir(mode=0o700, exist_ok=True)

@@ -116,11 +116,14 @@ def _take_key() -> str:
 
 
 def _beside(name: str) -> Any:
-    """Return a module that lies beside this one, wherever that is: no job finds it by its name."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
-    spec = importlib.util.spec_from_file_location(f"_dttui_{name}", path)
+    """Return a module or a package that lies beside this one, wherever that is: no job finds it by its name."""
+    place = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
+    is_package = os.path.isdir(place)
+    path = os.path.join(place, "__init__.py") if is_package else f"{place}.py"
+    places = [place] if is_package else None
+    spec = importlib.util.spec_from_file_location(f"_dttui_{name}", path, submodule_search_locations=places)
     assert spec is not None and spec.loader is not None  # noqa: S101, PT018 - it is a Python file
-    # Dataclasses look their module up.
+    # A package's modules look it up, and dataclasses their module.
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
