@@ -116,6 +116,10 @@ class TestDistributedCommunicator:
         with pytest.raises(CollectiveError, match=r"world_size|ranks are 0 to 1"):
             DistributedCommunicator(rank, world_size)
 
+    def test_a_ring_of_no_ranks_is_refused(self) -> None:
+        with pytest.raises(CollectiveError, match="world_size"):
+            create_ring_topology(0)
+
     def test_two_groups_of_one_size_do_not_mix(self) -> None:
         made = [DistributedCommunicator(rank, 2) for rank in (0, 0, 1, 1)]
         results = [

@@ -24,11 +24,14 @@ from dtagent.payload.collectives import (
     ReduceScatterOperator,
     ScatterOperator,
     batch_all_reduce,
+    safe_all_reduce,
 )
 from dtagent.payload.collectives.backend import Backend
 from dtagent.payload.collectives.buffers import BufferPool
+from dtagent.payload.collectives.clock import NetworkLink, simulate
 from dtagent.payload.collectives.message_passing import MessageGroup
 from dtagent.payload.collectives.nccl_group import NcclGroup
+from dtagent.payload.collectives.schedules import ALGORITHMS, Collective, even_cuts, schedule_of
 from dtagent.payload.collectives.torch_group import TorchGroup
 
 from tests.collectives.patience import be_patient
@@ -122,13 +125,53 @@ def check_begun(comm: DistributedCommunicator) -> int:
 
 
 class Counting(TorchGroup):
-    """One that counts what it sends."""
+    """One that notes what it sends: where that begins in memory, and how many bytes it has."""
 
-    sent = 0
+    def __init__(self, hosts: Sequence[Sequence[int]] | None = None) -> None:
+        super().__init__(hosts=hosts)
+        self.sent: list[tuple[int, int]] = []
 
     def _post_send(self, data: torch.Tensor, peer: int, tag: int) -> Any:
-        self.sent += 1
+        self.sent.append((data.data_ptr(), data.nbytes))
         return super()._post_send(data, peer, tag)
+
+
+def check_traffic(rank: int, world: int) -> None:
+    """Send as often and as much as the schedules say, besides what ranks call; out of a tensor's own memory."""
+    everyone, count = range(world), world << 15
+    hosts = [everyone[::2], everyone[1::2]]
+    group = Counting(hosts)
+    comm, rounds = DistributedCommunicator(rank, world, group, timeout_s=60), (world - 1).bit_length()
+    AllReduceOperator(comm).all_reduce(torch.ones(1))  # Ranks tell each other once where they answer.
+    large, part = torch.ones(count), torch.ones(count // world)
+    calls: dict[Collective, Callable[[str], torch.Tensor]] = {
+        Collective.ALL_REDUCE: lambda name: AllReduceOperator(comm, name).all_reduce(large, in_place=True),
+        Collective.BROADCAST: lambda name: BroadcastOperator(comm, name).broadcast(large, in_place=True),
+        Collective.ALL_GATHER: lambda _name: AllGatherOperator(comm).all_gather(part),
+        Collective.REDUCE_SCATTER: lambda _name: ReduceScatterOperator(comm).reduce_scatter(large),
+        Collective.GATHER: lambda name: GatherOperator(comm, name).gather(part),
+        Collective.SCATTER: lambda name: ScatterOperator(comm, name).scatter(large),
+    }
+    for kind, algorithms in ALGORITHMS.items():
+        for name in algorithms:
+            group.sent.clear()
+            calls[kind](name)
+            messages = group.sent[rounds:]
+            schedules = [schedule_of(kind, name, each, even_cuts(count, world), hosts=hosts) for each in everyone]
+            expected = simulate(schedules, 4, NetworkLink(1e-6, 1e9))
+            found = len(messages), sum(size for _place, size in messages)
+            assert found == (expected.messages[rank], expected.sent_bytes[rank]), (kind, name, found)
+            if kind in (Collective.ALL_REDUCE, Collective.BROADCAST):
+                assert all(_lies_in(large, place, size) for place, size in messages), (kind, name)
+    group.sent.clear()
+    sent = comm.isend(large, (rank + 1) % world)
+    comm.recv((rank - 1) % world, large.shape, large.dtype)
+    assert sent.wait(60) is large
+    assert group.sent[-1] == (large.data_ptr(), large.nbytes)
+
+
+def _lies_in(tensor: torch.Tensor, place: int, size: int) -> bool:
+    return tensor.data_ptr() <= place and place + size <= tensor.data_ptr() + tensor.nbytes
 
 
 def check_small(rank: int, world: int) -> None:
@@ -145,10 +188,10 @@ def check_small(rank: int, world: int) -> None:
     )
     for _time in range(2):
         for call in calls:
-            group.sent = 0
+            group.sent.clear()
             found = call()
             assert found.untyped_storage().nbytes() == found.nbytes, "a result keeps no more than itself"
-            assert group.sent == rounds
+            assert len(group.sent) == rounds
         if world > 1:
             with pytest.raises(
                 CollectiveError, match=f"rank {world - 1}: torch.int64" if world > 2 else "another type"
@@ -212,6 +255,8 @@ def said(comm: DistributedCommunicator) -> list[str]:
         lambda: broadcast.broadcast(torch.ones(1), "0" if last else 0),  # type: ignore[arg-type]  # that is the mistake
         lambda: operator.all_reduce([1, 2] if last else torch.ones(2)),  # type: ignore[arg-type]  # that is the mistake
         lambda: operator.all_reduce(torch.ones(2), "平均" * 50 if last else "sum"),
+        lambda: operator.all_reduce(torch.ones(2, dtype=torch.int64), "mean"),
+        lambda: ReduceScatterOperator(comm).reduce_scatter(torch.ones(comm.world_size, dtype=torch.int64), "mean"),
     )
     for call in calls:
         try:
@@ -226,11 +271,11 @@ def missed(comm: DistributedCommunicator) -> list[int]:
     """Return whom this rank has missed, where the last one does not call."""
     if comm.rank == comm.world_size - 1:
         return []
-    try:
-        AllReduceOperator(comm).all_reduce(torch.ones(1), timeout=5.0)
-    except CollectiveTimeoutError as error:
-        return list(error.missing)
-    return []
+    with pytest.raises(TimeoutError, match=r"^All-Reduce operation timed out$") as caught:
+        safe_all_reduce(torch.ones(1), AllReduceOperator(comm), timeout=5.0)
+    cause = caught.value.__cause__
+    assert isinstance(cause, CollectiveTimeoutError)
+    return list(cause.missing)
 
 
 class GlooInRounds(NcclGroup):
@@ -282,6 +327,8 @@ def main(rank: int, world_size: int, place: str, backend: str = "gloo") -> None:
         check_small(rank, world_size)
     if world_size > 1:
         check_messages(comm)
+    if world_size > 1 and backend == "gloo":
+        check_traffic(rank, world_size)
     if world_size in (2, 3) and backend == "gloo":
         in_rounds = DistributedCommunicator(rank, world_size, GlooInRounds(), timeout_s=60)
         assert check(in_rounds, GlooInRounds) == count

@@ -122,14 +122,68 @@ def test_what_goes_from_or_to_a_root_arrives_whole(ranks: int, count: int) -> No
                 assert found[rank][part] == own[root][part]
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4, 8, 9])
-def test_a_ring_loads_all_ranks_alike_with_what_the_formula_says(ranks: int) -> None:
-    count = 10 * ranks
-    told = simulate([ring_all_reduce(rank, even_cuts(count, ranks)) for rank in range(ranks)], 4, LINK)
-    assert told.rounds == 2 * (ranks - 1)
-    assert told.messages == [2 * (ranks - 1)] * ranks
-    assert told.sent_bytes == told.received_bytes == [2 * (ranks - 1) * 40] * ranks
-    assert told.sent_bytes[0] == pytest.approx(bus_bandwidth_factor(Collective.ALL_REDUCE, ranks) * 4 * count)
+Traffic = tuple[int, int, int, int, int]
+"""Rounds, messages of all ranks, what they send in all, and the most that one sends and receives, in parts."""
+
+
+def traffic_by_formula(kind: Collective, algorithm: str, ranks: int) -> Traffic:
+    """Return what goes over the network where every rank's vector has `ranks` equal parts, and rank 0 is the root.
+
+    Of a hierarchical all-reduce every other rank is on the same of two hosts.
+    """
+    n, others = ranks, ranks - 1
+    depth, power = ceil(log2(n)), 1 << (n.bit_length() - 1)
+    spare, passed_on = n - power, sum(f"{rank:b}".count("1") for rank in range(n))
+    subtree = max(min(1 << level, n - (1 << level)) for level in range(depth))
+    m, h = ceil(n / 2), min(n, 2)
+    if algorithm == "hierarchical" and n % h:  # One of each host speaks for it.
+        leader = ceil(log2(m)) * n + n  # To its own ranks, and half of the vector twice to the other host.
+        inside = (ceil(log2(m)), m - 1 + n - m - 1)
+        sent = 2 * inside[1] * n + 2 * (h - 1) * n
+        return 2 * inside[0] + 2 * (h - 1), 2 * inside[1] + 2 * h * (h - 1), sent, leader, leader
+    return {
+        (Collective.ALL_REDUCE, "ring"): (2 * others, 2 * n * others, 2 * n * others, 2 * others, 2 * others),
+        (Collective.ALL_REDUCE, "tree"): (2 * depth, 2 * others, 2 * others * n, depth * n, depth * n),
+        (Collective.ALL_REDUCE, "butterfly"): (
+            2 * (power.bit_length() - 1) + 2 * (spare > 0),
+            2 * power * (power.bit_length() - 1) + 2 * spare,
+            2 * (power - 1) * n + 2 * spare * n,
+            2 * (power - 1) * n // power + n * (spare > 0),
+            2 * (power - 1) * n // power + n * (spare > 0),
+        ),
+        (Collective.ALL_REDUCE, "hierarchical"): (
+            2 * (m - 1) + 2 * (h - 1),
+            n * (2 * (m - 1) + 2 * (h - 1)),
+            n * (2 * (m - 1) * n // m + 2 * (h - 1) * n // (h * m)),
+            2 * (m - 1) * n // m + 2 * (h - 1) * n // (h * m),
+            2 * (m - 1) * n // m + 2 * (h - 1) * n // (h * m),
+        ),
+        (Collective.BROADCAST, "tree"): (depth, others, others * n, depth * n, n),
+        (Collective.BROADCAST, "linear"): (others, others, others * n, others * n, n),
+        (Collective.ALL_GATHER, "ring"): (others, n * others, n * others, others, others),
+        (Collective.REDUCE_SCATTER, "ring"): (others, n * others, n * others, others, others),
+        # A part goes through as many ranks as its rank's number has ones.
+        (Collective.GATHER, "tree"): (depth, others, passed_on, subtree, others),
+        (Collective.GATHER, "linear"): (others, others, others, 1, others),
+        (Collective.SCATTER, "tree"): (depth, others, passed_on, others, subtree),
+        (Collective.SCATTER, "linear"): (others, others, others, others, 1),
+    }[kind, algorithm]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 6, 7, 8, 9, 16])
+def test_rounds_messages_bytes_and_load_are_what_the_formulas_say(ranks: int) -> None:
+    halves, part = [range(0, ranks, 2), range(1, ranks, 2)], 12 * 4 * 4  # Which all of them cut into equal pieces.
+    for kind, algorithms in ALGORITHMS.items():
+        for algorithm in algorithms:
+            cuts = even_cuts(part * ranks, ranks)
+            told = simulate([schedule_of(kind, algorithm, rank, cuts, hosts=halves) for rank in range(ranks)], 4, LINK)
+            amounts = (sum(told.sent_bytes), max(told.sent_bytes), max(told.received_bytes))
+            found = (told.rounds, sum(told.messages), *(amount // (4 * part) for amount in amounts))
+            assert found == traffic_by_formula(kind, algorithm, ranks), (kind, algorithm)
+            assert sum(told.sent_bytes) == sum(told.received_bytes)
+            if algorithm == "ring":
+                assert len({*told.sent_bytes, *told.received_bytes}) == 1, "all are loaded alike"
+                assert told.sent_bytes[0] == pytest.approx(bus_bandwidth_factor(kind, ranks) * 4 * part * ranks)
 
 
 @pytest.mark.parametrize("ranks", [*WORLDS, 16])
