@@ -15,6 +15,8 @@ pytest.importorskip("torch")
 
 import dttui_collectives
 import torch
+from dtagent.payload.collectives import AllReduceOperator, create_ring_topology
+from dtagent.payload.collectives.choosing import KnownLinks
 from dtagent.payload.collectives.clock import NetworkLink, simulate
 from dtagent.payload.collectives.operators import bus_bandwidth_factor
 from dtagent.payload.collectives.requests import agree, request, schedule
@@ -244,6 +246,28 @@ def test_between_hosts_a_hierarchical_all_reduce_sends_a_part_of_what_a_ring_of_
     flat = simulate([ring_all_reduce(rank, even_cuts(count, 16)) for rank in range(16)], 4, link)
     stepped = simulate([hierarchical_all_reduce(rank, hosts, count) for rank in range(16)], 4, link)
     assert stepped.seconds < flat.seconds / 3
+
+
+def test_operators_of_one_process_tell_what_they_would_take_on_a_network() -> None:
+    network = KnownLinks(LINK, NetworkLink(1e-6, 100e9))
+    comms = create_ring_topology(8, hosts=[range(4), range(4, 8)], network=network)
+    took: dict[str, float] = {}
+    for algorithm in ("ring", "butterfly", "hierarchical"):
+        before = comms[0].network_s or 0.0
+        for comm in comms:
+            AllReduceOperator(comm, algorithm).all_reduce(torch.ones(1 << 16))
+        took[algorithm] = (comms[-1].network_s or 0.0) - before
+    size = 4.0 * (1 << 16)
+    assert took["ring"] == pytest.approx(formulas.all_reduce_s(size, 8, PRICED), rel=1e-3)
+    # Half of what a butterfly halves stays inside of hosts, and between them a ring of two takes an eighth of it twice.
+    assert took["butterfly"] < formulas.all_reduce_s(size, 8, PRICED, "butterfly")
+    between = 2 * (LINK.latency_s + size / 8 / LINK.bandwidth)
+    assert took["hierarchical"] == pytest.approx(between, rel=0.1)
+    assert create_ring_topology(2)[0].network_s is None
+    many = create_ring_topology(1024, network=network)
+    results = [AllReduceOperator(comm, "tree").all_reduce(torch.ones(1)) for comm in many]
+    assert {int(result) for result in results} == {1024}
+    assert many[0].network_s == pytest.approx(formulas.stepwise_all_reduce_s(4, 1024, PRICED), rel=1e-3)
 
 
 def test_a_thousand_ranks_are_simulated() -> None:

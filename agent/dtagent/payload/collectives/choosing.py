@@ -6,7 +6,7 @@ Nothing here imports torch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil, log2
 from typing import NamedTuple
 
@@ -27,6 +27,14 @@ class KnownLinks(NamedTuple):
     """The slowest between two hosts; what a host sends, all of its ranks share."""
     inside: NetworkLink | None = None
     """The slowest inside of a host."""
+
+    def link_of(self, hosts: Sequence[Sequence[int]] | None) -> Callable[[int, int], NetworkLink]:
+        """Return what has the link from one rank to another, where each rank is on a host of its own without hosts."""
+        host_of = {rank: index for index, members in enumerate(hosts or ()) for rank in members}
+        inside = self.inside or self.between
+        return lambda source, target: (
+            inside if host_of.get(source, source) == host_of.get(target, target) else self.between
+        )
 
 
 def usual_algorithm(

@@ -66,6 +66,11 @@ class DistributedCommunicator:
         """What carries it."""
         return self.group.name
 
+    @property
+    def network_s(self) -> float | None:
+        """What the collectives of its group so far would take on the network that a simulated one was given."""
+        return self.group.network_s if isinstance(self.group, SimulatedGroup) and self.group.network else None
+
     def send(self, data: torch.Tensor, dst_rank: int, tag: int = 0) -> None:
         """Send a tensor to a rank. Raises CollectiveError where there is no such rank."""
         self._check(dst_rank)
@@ -237,7 +242,8 @@ def create_ring_topology(
         world_size: how many.
         threads: whether each is used in a thread of its own; by default one is called after another in one thread.
         hosts: the ranks of each host, for the hierarchical all-reduce; by default all are on one.
-        network: α and β of the links, by which an all-reduce goes by another algorithm where none is named.
+        network: α and β of the links, by which an all-reduce goes by another algorithm where none is named, and
+            `network_s` tells what their collectives would take there.
 
     Raises:
         CollectiveError: below 1, or the hosts do not have each rank once.

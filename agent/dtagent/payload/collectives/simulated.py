@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from .choosing import KnownLinks
+from .clock import simulate
 from .errors import CollectiveError, CollectiveTimeoutError, MismatchError, PendingError, named
 from .pending import PendingTensor
 from .requests import OPS, Request, VectorLayout, agree, holds, result_of, schedule, vector_of
@@ -38,7 +39,7 @@ class SimulatedGroup:
         world_size: how many.
         blocking: whether each has a thread of its own, and waits for the others.
         hosts: the ranks of each host, for algorithms that ask; by default all are on one.
-        network: by which an algorithm is chosen where none is named.
+        network: by which an algorithm is chosen where none is named, and its collectives are timed by a virtual clock.
     """
 
     name = "simulated"
@@ -57,6 +58,8 @@ class SimulatedGroup:
         self.blocking = blocking
         self.hosts = hosts
         self.network = network
+        self.network_s = 0.0
+        """What its collectives would have taken on that network, one after another."""
         self._changed = threading.Condition()
         self._calls: dict[int, dict[int, _Brought]] = {}
         self._barriers: dict[int, set[int]] = defaultdict(set)
@@ -86,7 +89,7 @@ class SimulatedGroup:
                 tensor = tensor.detach().clone()  # Its owner goes on, and may change it before the others call.
             brought[rank] = _Brought(request, tensor, result, in_place)
             if is_last:
-                _run([brought[index] for index in range(self.world_size)], self.hosts, self.network)
+                self._run([brought[index] for index in range(self.world_size)])
                 del self._calls[turn]
                 brought.clear()  # Each result knows of it, for who reads it too early.
                 self._changed.notify_all()
@@ -159,6 +162,40 @@ class SimulatedGroup:
         """Raise CollectiveError: ranks of one process are lost together or not at all."""
         raise CollectiveError("ranks of one process are not lost: make another group by create_ring_topology")
 
+    def _run(self, brought: Sequence[_Brought]) -> None:
+        """Do a collective for all ranks at once; what is wrong, each reads from its result."""
+        requests = [item.request for item in brought]
+        try:
+            self._exchange(brought, agree(requests))
+        except CollectiveError as error:
+            kind, told = type(error), str(error)
+            for item in brought:
+                item.result.fail(lambda: kind(told))
+        except Exception as error:  # noqa: BLE001  whatever it is, no rank may go on waiting
+            told = f"{requests[0].kind.value} failed: {type(error).__name__}: {error}"
+            for item in brought:
+                item.result.fail(lambda: CollectiveError(told))
+
+    def _exchange(self, brought: Sequence[_Brought], layout: VectorLayout) -> None:
+        """Let each rank have its result."""
+        requests = [item.request for item in brought]
+        vectors = [
+            vector_of(item.tensor, layout, rank, item.request.root, in_place=item.in_place)
+            for rank, item in enumerate(brought)
+        ]
+
+        def schedules() -> list[Schedule]:
+            return [schedule(item, layout, rank, self.hosts, self.network) for rank, item in enumerate(requests)]
+
+        perform(schedules(), vectors, requests[0].op)
+        if self.network is not None:
+            size = vectors[0].element_size()
+            self.network_s += simulate(schedules(), size, self.network.link_of(self.hosts)).seconds
+        for rank, item in enumerate(brought):
+            values = result_of(vectors[rank], layout, rank, item.request)
+            own = item.tensor.detach()
+            item.result.fill(own.copy_(values) if item.in_place and holds(item.tensor, values) else values)
+
     def _turn(self, what: str, rank: int) -> int:
         """Return the number of a rank's call, from 0: those of one number are of one collective."""
         self._turns[what, rank] += 1
@@ -183,41 +220,6 @@ def _hand_over(data: torch.Tensor, result: PendingTensor, key: tuple[int, int, i
         f"{named([source])} sent {tuple(data.shape)} of {data.dtype}, and {named([target])} expects {shape} of {dtype}"
     )
     result.fail(lambda: MismatchError(told))
-
-
-def _run(brought: Sequence[_Brought], hosts: Sequence[Sequence[int]] | None, network: KnownLinks | None) -> None:
-    """Do a collective for all ranks at once; what is wrong, each reads from its result."""
-    requests = [item.request for item in brought]
-    try:
-        layout = agree(requests)
-        _exchange(brought, layout, hosts, network)
-    except CollectiveError as error:
-        kind, told = type(error), str(error)
-        for item in brought:
-            item.result.fail(lambda: kind(told))
-    except Exception as error:  # noqa: BLE001  whatever it is, no rank may go on waiting
-        told = f"{requests[0].kind.value} failed: {type(error).__name__}: {error}"
-        for item in brought:
-            item.result.fail(lambda: CollectiveError(told))
-
-
-def _exchange(
-    brought: Sequence[_Brought],
-    layout: VectorLayout,
-    hosts: Sequence[Sequence[int]] | None,
-    network: KnownLinks | None,
-) -> None:
-    """Let each rank have its result."""
-    requests = [item.request for item in brought]
-    vectors = [
-        vector_of(item.tensor, layout, rank, item.request.root, in_place=item.in_place)
-        for rank, item in enumerate(brought)
-    ]
-    schedules = [schedule(item, layout, rank, hosts, network) for rank, item in enumerate(requests)]
-    perform(schedules, vectors, requests[0].op)
-    for rank, item in enumerate(brought):
-        values = result_of(vectors[rank], layout, rank, item.request)
-        item.result.fill(item.tensor.detach().copy_(values) if item.in_place and holds(item.tensor, values) else values)
 
 
 def perform(schedules: Iterable[Schedule], vectors: Sequence[torch.Tensor], op: str) -> None:
