@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 import yaml
+from dtagent.locations import AttemptFiles
 from dtagent.protocol.events import EventKind
 
 from dttui.inventory import load_inventory
 from dttui.inventory.models import Inventory
 from dttui.jobs import JobDirectory
 from dttui.jobs.course import read_reports
+from dttui.jobs.left_to_do import unfetched_nodes
 from dttui.launch.starting import ensure_controller
 from tests.agent.conversation import processes_with
 from tests.faults.recovering import (
@@ -47,7 +49,7 @@ from tests.integration.slow_steps import slow_down
 from tests.integration.test_gpt_example import TINY
 from tests.lab.hosts import Lab
 from tests.lab.shared import SHARED, share, unshare_from
-from tests.processes import controller_of, parent_of
+from tests.processes import controller_of, parent_of, processes_like
 from tests.processes import ended_agents as ended_agents
 from tests.waiting import wait_until
 
@@ -379,6 +381,40 @@ def test_a_host_that_comes_back_is_cleared_and_the_replacement_is_not_touched(
     reports = [(attempt, item) for attempt, item in read_reports(directory.metrics) if (item.time or 0.0) > began]
     assert {item.rank for attempt, item in reports if attempt == 1} == {0, 1}
     assert {(attempt, item.rank) for attempt, item in reports} <= {(0, 1), (1, 0), (1, 1)}
+
+
+def test_what_a_lost_host_printed_after_it_was_lost_is_fetched_by_attach_once_it_answers(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """Over within 180 s: nobody follows the job any more when the link is mended."""
+    directory = launched(
+        tmp_path, on_hosts(lab, tmp_path), {"gpu1": 1, "gpu2": 1}, STEPS.replace("sleep", "echo line $i; sleep"),
+        on_node_failure="stop", heartbeat_s=5,
+    )  # fmt: skip
+    wait_for_step(directory, 20)
+    lab["gpu2"].cut()
+    lost = ("gpu2", "unknown")
+    wait_until(
+        lambda: lost in [(item.node, item.data.get("state")) for item in directory.read_events()], "silence", DEADLINE_S
+    )
+    dttui("stop", directory.job_id, "--force", deadline_s=120)
+    events = ended(directory, 120)
+    assert "gpu2 could not be reached" in events[-1].message
+    for controller in processes_like("dttui.engine", str(directory.path)):  # It would look for the rest itself.
+        os.kill(controller, signal.SIGKILL)
+    wait_until(lambda: not directory.has_controller(), "the controller to be gone")
+    copied = (directory.logs(0, "gpu2") / "1.out").read_text()
+    lab["gpu2"].heal()
+    done = dttui("attach", directory.job_id, deadline_s=120)
+    assert done.returncode == events[-1].data["exit_code"], done.stderr
+    assert processes_of(lab, "gpu2", directory) == []
+    log = AttemptFiles.of(Path("/var/tmp/dtagent-0"), directory.job_id, 0).logs / "1.out"
+    printed = lab["gpu2"].run(["cat", str(log)]).stdout.decode().splitlines()
+    assert printed[:2] == ["began", "line 1"]
+    kept = (directory.logs(0, "gpu2") / "1.out").read_text().splitlines()
+    assert [line for line in kept if not line.startswith("…")] == printed
+    assert len(printed) > len(copied.splitlines()) + 20
+    assert unfetched_nodes(directory.read_events()) == []
 
 
 def test_a_host_that_hears_nothing_ends_its_ranks_by_itself_while_its_link_is_cut(lab: Lab, tmp_path: Path) -> None:

@@ -217,6 +217,14 @@ ROWS = (
         left="what ran on a host that does not come back",
     ),
     Fault(
+        "a host lost from a job that is stopped",
+        "a link cut, and mended when nobody follows the job any more: `attach` ends what runs there, and fetches the "
+        "rest of its log",
+        ("P3", "P5"),
+        180,
+        (f"{_RECOVERY}test_what_a_lost_host_printed_after_it_was_lost_is_fetched_by_attach_once_it_answers",),
+    ),
+    Fault(
         "spares of no use in a job that loses a host",
         "a host switched off whose spares are, in turn, an address where nobody is, too small, without interpreter, "
         "and well; the same spares at a launch",
