@@ -26,13 +26,13 @@ from tests.ports import held_port
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from dtagent.payload.sealed_rendezvous import handler, round_store, state, table
+    from dtagent.payload.sealed_rendezvous import agreed_state, handler, round_store, shared_table
+    from dtagent.payload.sealed_rendezvous.agreed_state import SealedBackend, State
     from dtagent.payload.sealed_rendezvous.errors import LeftBehindError, TamperedError
     from dtagent.payload.sealed_rendezvous.handler import Handler
     from dtagent.payload.sealed_rendezvous.round_store import SealedStore
     from dtagent.payload.sealed_rendezvous.seal import Seal
-    from dtagent.payload.sealed_rendezvous.state import SealedBackend, State
-    from dtagent.payload.sealed_rendezvous.table import Table
+    from dtagent.payload.sealed_rendezvous.shared_table import Table
     from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # torch's stubs lack them
     from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters
     from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
@@ -50,16 +50,16 @@ STATE = f"torch.rendezvous.{RUN}"
 @pytest.fixture(scope="module", autouse=True)
 def _torch() -> None:
     """Import torch where these tests run, and not in every worker that collects them."""
-    global handler, round_store, state, table
+    global agreed_state, handler, round_store, shared_table
     global Handler, LeftBehindError, Seal, SealedBackend, SealedStore, State, Table, TamperedError
     global PrefixStore, TCPStore, RendezvousConnectionError, RendezvousParameters, create_handler, barrier, Bomb
-    from dtagent.payload.sealed_rendezvous import handler, round_store, state, table
+    from dtagent.payload.sealed_rendezvous import agreed_state, handler, round_store, shared_table
+    from dtagent.payload.sealed_rendezvous.agreed_state import SealedBackend, State
     from dtagent.payload.sealed_rendezvous.errors import LeftBehindError, TamperedError
     from dtagent.payload.sealed_rendezvous.handler import Handler
     from dtagent.payload.sealed_rendezvous.round_store import SealedStore
     from dtagent.payload.sealed_rendezvous.seal import Seal
-    from dtagent.payload.sealed_rendezvous.state import SealedBackend, State
-    from dtagent.payload.sealed_rendezvous.table import Table
+    from dtagent.payload.sealed_rendezvous.shared_table import Table
     from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # torch's stubs lack them
     from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters
     from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
@@ -70,9 +70,9 @@ def _torch() -> None:
 
 @pytest.fixture(autouse=True)
 def _short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "QUIET_S", 0.2)
-    monkeypatch.setattr(state, "MOST_QUIET_S", 0.4)
-    monkeypatch.setattr(state, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(agreed_state, "QUIET_S", 0.2)
+    monkeypatch.setattr(agreed_state, "MOST_QUIET_S", 0.4)
+    monkeypatch.setattr(agreed_state, "PATIENCE_S", 0.5)
     monkeypatch.setattr(round_store, "PATIENCE_S", 0.5)
 
 
@@ -80,7 +80,7 @@ class World:
     """A store, whoever attacks it, and nodes."""
 
     def __init__(self) -> None:
-        self.server = table.open_store("127.0.0.1", 0, listening.on_address)
+        self.server = shared_table.open_store("127.0.0.1", 0, listening.on_address)
         self.attacker = self.connection()
         self.told: list[tuple[str, str, bool]] = []
         self._stores: list[SealedStore] = []
@@ -165,10 +165,10 @@ def test_a_state_put_back_by_who_has_an_earlier_one_is_replaced_by_who_has_the_n
     writing.start()
     assert content(b) == b"two"
     while writing.is_alive():
-        clock.now_s += state.MOST_QUIET_S
+        clock.now_s += agreed_state.MOST_QUIET_S
         writing.join(0.05)
     assert (late[0][0], late[0][2]) == (b"two", False)
-    clock.now_s += state.MOST_QUIET_S
+    clock.now_s += agreed_state.MOST_QUIET_S
     write(c, b"three")
     assert content(a) == content(b) == b"three"
     assert world.told == [("state", "forged", True), ("state", "replayed", True)]
@@ -357,7 +357,7 @@ def handlers(port: int, count: int, least: int | None = None) -> Iterator[Handle
             "dttui", f"127.0.0.1:{port}", RUN, least or count, count, f"127.0.0.{index + 1}",
             is_host=int(index == 0), join_timeout=20, last_call_timeout=1, read_timeout=10, keep_alive_interval=1,
         )  # fmt: skip
-        store = table.connect(parameters, listening.on_address)
+        store = shared_table.connect(parameters, listening.on_address)
         told: Any = lambda *_: None  # noqa: E731 - nothing is told here
         agreed, seal = Table(store), Seal(KEY, RUN)
         shared = SealedStore(agreed, seal, told, timedelta(seconds=10))

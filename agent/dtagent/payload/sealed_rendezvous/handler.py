@@ -23,11 +23,11 @@ from torch.distributed.elastic.rendezvous import (
 )
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler, create_handler
 
+from .agreed_state import NAME, SealedBackend
 from .errors import Report
 from .round_store import ALL_THERE, ARRIVALS, SealedStore
 from .seal import Seal
-from .state import NAME, SealedBackend
-from .table import Listen, Table, connect, open_store, read_timeout
+from .shared_table import Listen, Table, connect, open_store, read_timeout
 
 PRESENT = "dttui/present"
 """Where each node of a round tells that it has come out of the rendezvous."""

@@ -14,7 +14,7 @@ from torch.distributed import (  # type: ignore[attr-defined]  # its own stubs d
 
 from .errors import Report, TamperedError
 from .seal import Seal
-from .table import PATIENCE_S, Table
+from .shared_table import PATIENCE_S, Table
 
 ARRIVALS = "num_members"
 """Where torch counts who has come to a barrier."""

@@ -14,7 +14,7 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBa
 
 from .errors import LeftBehindError, Report, TamperedError
 from .seal import Seal
-from .table import PATIENCE_S, Table
+from .shared_table import PATIENCE_S, Table
 
 NAME = "dttui"
 """Of the backend, as `--rdzv-backend` takes it."""
