@@ -142,7 +142,8 @@ def make_model(options: argparse.Namespace, on_cpu: bool) -> Any:
     parallel = DistributedDataParallel(config, reduction, model)
     config.no_sync_func = parallel.no_sync  # Until the last micro-batch of a step gradients are only added up.
     if dist.get_rank() == 0:
-        print("buckets of gradients:", sum(len(group.buckets) for group in parallel.bucket_groups), flush=True)
+        count, sent_as = sum(len(group.buckets) for group in parallel.bucket_groups), parallel.buffers[0].grad_dtype
+        print("buckets of gradients:", count, "of", str(sent_as).removeprefix("torch."), flush=True)
     return parallel
 
 

@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 import pytest
 
+from dttui.inventory.models import Inventory
 from dttui.planning.planner import plan
 from dttui.spec.deepspeed_keys import BATCH_KEYS, KNOWN_KEYS, OptimizerType, SchedulerType
 from dttui.spec.importing import merge, translate_file
@@ -18,7 +19,7 @@ from dttui.spec.models import Communication, DataParallel, Model, PipelineParall
 from tests.frameworks.launching import apply, example, slots
 from tests.processes import demo_root as demo_root
 from tests.processes import shared_agents as shared_agents
-from tests.unit.seed_cluster import SEED, make_job
+from tests.unit.seed_cluster import SEED, environment, make_job
 from tests.unit.spec.test_dialect_import import DEEPSPEED as SEED_004
 
 A, B, C = ONE, TWO, THREE = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
@@ -79,6 +80,70 @@ def test_no_stage_changes_the_loss_which_is_that_of_ddp(
     assert told["ddp"][-1] < told["ddp"][0] - 0.4
     for stage in "0123":
         assert told[stage] == pytest.approx(told["ddp"], abs=5e-5), stage
+
+
+STEPS = 4
+SMALL = {"allreduce": {"buffer_size": 80_004}}
+SAID: dict[str, tuple[int, dict[str, Any]]] = {
+    "bare": (1, {}),
+    "buckets": (1, SMALL),
+    "at_the_end": (1, {**SMALL, "overlap": False}),
+    "overlap": (1, {**SMALL, "overlap": True}),
+    "fp16": (1, {"compression": "fp16"}),
+    "bf16": (1, {"compression": "bf16"}),
+    "copies": (0, {}),
+    "copies_bf16": (0, {"compression": "bf16"}),
+    "shards": (3, {}),
+    "shards_bf16": (3, {"compression": "bf16"}),
+    "shards_at_the_end": (3, {"overlap": False}),
+}
+"""By name ZeRO's stage, and what the job says of `communication`."""
+
+
+def test_gradients_are_reduced_when_and_as_the_job_says(
+    tmp_path: Path, frameworks_python: Path, deepspeed_variables: dict[str, str]
+) -> None:
+    adam = {"type": "AdamW", "params": {"lr": 0.003}}
+    options = {"optimizer": adam, "gradient_clipping": 0, "config_for": "none"}
+    files = [HERE / "deepspeed_reductions.py"]
+    hosts = Inventory(environments=(environment("a"), environment("b")))
+    for name, (stage, talk) in SAID.items():
+        strategy = Strategy(data_parallel=DataParallel(batch_size=8), zero_stage=stage)
+        fields: dict[str, Any] = {"strategy": strategy, "communication": Communication.model_validate(talk)}
+        made = plan(make_job("a", "b", framework="deepspeed", framework_options=options, **fields), hosts)
+        files.append(tmp_path / f"{name}.json")
+        files[-1].write_text(next(file.text for file in made.nodes[0].files if file.path == "ds_config.json"))
+    job = example("deepspeed")
+    job |= {"framework_options": options, "cluster": slots({ONE: 1, TWO: 1}), "run": {"script": files[0].name}}
+    job |= {
+        "strategy": {"data_parallel": {"batch_size": 8}, "zero_stage": 1},
+        "communication": {**SMALL, "overlap": True, "compression": "bf16"},
+    }
+    variables = {**deepspeed_variables, "TORCH_FR_BUFFER_SIZE": "10000"}
+    (tmp_path / "job").mkdir()
+    ended = apply(tmp_path / "job", "deepspeed", job, frameworks_python, env=variables, more=files)
+    told: dict[str, dict[str, Any]] = json.loads(ended.log(ONE, 0).split("told ")[1].splitlines()[0])
+    sizes = {name: [len(step) for step in found["sent"]] for name, found in told.items()}
+    kinds = {name: {kind for step in found["sent"] for _, kind in step} for name, found in told.items()}
+    assert sizes["bare"] == [1] * STEPS
+    assert told["bare"]["early"] == [0] * STEPS
+    for name in ("buckets", "at_the_end", "overlap"):
+        assert told[name]["bucket"] == 20_001
+        assert min(sizes[name]) > 3
+        assert told[name]["losses"] == pytest.approx(told["bare"]["losses"], abs=1e-5)
+        assert told[name]["weights"] == pytest.approx(told["bare"]["weights"], rel=1e-4)
+        assert told[name]["overlaps"] is (name == "overlap")
+        assert all((count > 0) == (name == "overlap") for count in told[name]["early"]), "before the last gradient"
+    assert (told["shards"]["overlaps"], told["shards_at_the_end"]["overlaps"]) == (True, False)
+    assert told["shards_at_the_end"]["losses"] == pytest.approx(told["shards"]["losses"], abs=1e-5)
+    for name, other in (("fp16", "bare"), ("bf16", "bare"), ("copies_bf16", "copies"), ("shards_bf16", "shards")):
+        assert kinds[other] == {"Float"}
+        assert kinds[name] == {"Half" if name == "fp16" else "BFloat16"}
+        assert told[name]["losses"] == pytest.approx(told[other]["losses"], abs=5e-3)
+        assert told[name]["losses"] != told[other]["losses"]
+    assert kinds["own"] == {"BFloat16"}
+    assert min(sizes["own"]) > 3
+    assert min(told["own"]["early"]) > 0
 
 
 def written(name: str, *keys: str, **fields: Any) -> str:

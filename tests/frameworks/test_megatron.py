@@ -94,21 +94,36 @@ def test_the_example_trains_split_over_the_gpus_of_a_node_and_over_nodes(
     assert {"--tensor-model-parallel-size=2", "--pipeline-model-parallel-size=3", "--lr=0.003"} <= {*words}
 
 
-def test_the_example_reduces_gradients_as_the_job_says(tmp_path: Path, frameworks_python: Path) -> None:
+def reduced(directory: Path, python: Path, precision: str, talk: dict[str, Any]) -> tuple[int, str, list[float]]:
+    """Train the example as a replica on each of two nodes; return buckets of gradients, their type, and the losses."""
+    directory.mkdir()
     job = example("megatron-lm")
     job["cluster"] = slots({ONE: 1, TWO: 1})
     job["strategy"] |= {"tensor_parallel_size": 1, "pipeline_parallel_size": 1}
     job["framework_options"]["arguments"]["train_iters"] = 4
-    found: dict[str, tuple[int, list[float]]] = {}
-    for name, talk in (("plain", {}), ("said", {"overlap": True, "allreduce": {"buffer_size": 64 << 10}})):
-        job["communication"] = talk
-        (tmp_path / name).mkdir()
-        ended = apply(tmp_path / name, "megatron-lm", job, frameworks_python)
-        (buckets,) = re.findall(r"^buckets of gradients: (\d+)$", ended.log(ONE, 0), re.MULTILINE)
-        found[name] = int(buckets), [*ended.losses().values()]
-    assert found["plain"][0] == 1
-    assert found["said"][0] > 3  # Half a million bytes of gradients.
-    assert found["said"][1] == pytest.approx(found["plain"][1], abs=1e-4)
+    job["model"]["precision"], job["communication"] = precision, talk
+    ended = apply(directory, "megatron-lm", job, python)
+    ((buckets, kind),) = re.findall(r"^buckets of gradients: (\d+) of (\w+)$", ended.log(ONE, 0), re.MULTILINE)
+    return int(buckets), kind, [*ended.losses().values()]
+
+
+def test_the_example_reduces_gradients_as_the_job_says(tmp_path: Path, frameworks_python: Path) -> None:
+    said = {"overlap": True, "allreduce": {"buffer_size": 64 << 10}}
+    plain, _, losses = reduced(tmp_path / "plain", frameworks_python, "fp32", {})
+    several, _, same_losses = reduced(tmp_path / "said", frameworks_python, "fp32", said)
+    assert plain == 1
+    assert several > 3  # Half a million bytes of gradients.
+    assert same_losses == pytest.approx(losses, abs=1e-4)
+
+
+def test_the_example_reduces_gradients_of_bf16_as_such_where_the_job_says_so(
+    tmp_path: Path, frameworks_python: Path
+) -> None:
+    _, usual, losses = reduced(tmp_path / "plain", frameworks_python, "bf16", {})
+    _, halves, near_losses = reduced(tmp_path / "said", frameworks_python, "bf16", {"compression": "bf16"})
+    assert (usual, halves) == ("float32", "bfloat16")
+    assert near_losses == pytest.approx(losses, abs=0.05)
+    assert near_losses != losses
 
 
 @pytest.mark.thorough

@@ -48,6 +48,9 @@ def _check_gradients(layout: JobLayout, framework: Framework) -> Iterator[Findin
     for key, name, value, kinds in said:
         if value is None or value == "none":
             continue
+        if name == "bucket_bytes" and any(node.role == "parameter_server" for node in layout.nodes):
+            yield in_vain(key, _("parameter servers get each gradient by itself"))
+            continue
         reach = next((framework.collective_reach[kind] for kind in kinds if kind in framework.collective_reach), None)
         if reach is None and not framework.uses_torch:
             yield in_vain(key, _for_the_script(framework))

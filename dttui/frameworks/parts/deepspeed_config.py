@@ -112,9 +112,9 @@ def _zero(layout: JobLayout) -> dict[str, Any]:
         elements = max(layout.bucket_bytes // (2 if _enabled(layout) else 4), 1)
         block["reduce_bucket_size"] = elements
         asked = layout.job.communication.all_reduce
-        # Gathering goes beside no computing: the link's size is none for it.
+        # Gathering goes beside no computing: the link's size is none for it. DeepSpeed wants an even number there.
         if stage < 3 and asked is not None and asked.buffer_size is not None:
-            block["allgather_bucket_size"] = elements
+            block["allgather_bucket_size"] = max(elements // 2 * 2, 2)
     return block
 
 
@@ -286,6 +286,8 @@ def _announce(layout: JobLayout) -> Iterator[Finding]:
             yield in_vain(f"{talk.all_reduce_place}.buffer_size", message)
         if talk.overlap is not None:
             yield in_vain("overlap", _("without ZeRO DeepSpeed reduces after the backward pass"))
+    elif talk.overlap and (layout.job.strategy.pipeline_degree or 1) > 1:
+        yield in_vain("overlap", _("DeepSpeed's pipelines reduce after the backward pass, whatever they are told"))
     if _has_autotp(layout):
         message = _("DeepSpeed's AutoTP splits the tensors; it knows the models of Hugging Face")
         hint = _("Where the script splits its model itself: framework_options.tensor_parallel: script.")

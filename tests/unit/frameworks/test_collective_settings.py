@@ -109,6 +109,9 @@ MIB = 1 << 20
 BY_LINK = 9 * 4 * 8e-3 * 1.25e9
 
 
+SMALL_PACKS = {"allreduce": {"buffer_size": 100_000}}
+
+
 def variables(made: Plan) -> dict[str, str]:
     return made.nodes[0].processes[0].env
 
@@ -228,6 +231,28 @@ def test_overlap_is_told_in_each_frameworks_words(overlap: bool) -> None:
     assert zero["zero_optimization"]["overlap_comm"] is overlap
     assert arguments(talking("megatron-lm", overlap=overlap)) == (["--overlap-grad-reduce"] if overlap else [])
     assert document(talking("pytorch-ddp", overlap=overlap))["distributed"]["overlap"] is overlap
+
+
+def test_deepspeed_gathers_an_even_number_of_elements_whatever_the_size_is() -> None:
+    for size, elements, even in ((80_004, 20_001, 20_000), (80_000, 20_000, 20_000), (3, 1, 2)):
+        made = talking("deepspeed", allreduce={"buffer_size": size}, strategy=Strategy(zero_stage=1))
+        zero = document(made, "ds_config.json")["zero_optimization"]
+        assert (zero["reduce_bucket_size"], zero["allgather_bucket_size"]) == (elements, even)
+
+
+def test_what_pipelines_and_parameter_servers_do_not_do_is_told() -> None:
+    stages = Strategy(zero_stage=1, pipeline_parallel_size=2)
+    servers = Cluster(nodes=(Node(id="c", role="master"), Node(id="d"), Node(id="a", role="parameter_server")))
+    in_packs = make_job(
+        framework="tensorflow", cluster=servers, communication=Communication.model_validate(SMALL_PACKS)
+    )
+    found = {}
+    for made in (talking("deepspeed", overlap=True, strategy=stages), plan(in_packs, HOSTS)):
+        found |= {item.subject: item.message for item in made.findings if item.code == "collective-setting"}
+    assert found == {
+        "communication.overlap": "DeepSpeed's pipelines reduce after the backward pass, whatever they are told",
+        "communication.allreduce.buffer_size": "parameter servers get each gradient by itself",
+    }
 
 
 @pytest.mark.parametrize(
