@@ -19,7 +19,7 @@ FAR_BELOW = 0.5
 FASTER = 1.25
 """By what an algorithm of dttui's operators is faster than the back-end's own all-reduce to be named."""
 TIMED_OUT = ("collective-timeout", "rendezvous-timeout")
-OUT_OF_MEMORY = ("cuda-oom", "host-oom", "memory-refused", "shm-full")
+OUT_OF_MEMORY = ("cuda-oom", "host-oom", "memory-limit", "memory-refused", "shm-full")
 """Causes of a job's end."""
 
 
