@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -19,8 +20,11 @@ from tests.ports import free_port
 
 pytest.importorskip("torch")
 
+import torch.distributed as dist
+from dtagent.payload.collectives import measuring
+from dtagent.payload.collectives.measuring import Bench
 from dtagent.payload.collectives.schedules import ALGORITHMS
-from dtagent.payload.collectives.timed_collectives import USUAL
+from dtagent.payload.collectives.timed_collectives import USUAL, SizedWork
 
 pytestmark = pytest.mark.torch
 
@@ -168,3 +172,28 @@ def test_a_size_for_which_a_rank_has_no_memory_ends_what_it_has_a_part_in_and_no
         len(results(told)) + sum(record["results"] for record in told if record["kind"] == "left-out")
         == (told[0]["total"])
     )
+
+
+def test_the_first_two_turns_of_a_size_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes long here; with either of them the median would be another."""
+    monkeypatch.setenv("DTTUI_NODE_RANK", "0")
+    monkeypatch.delenv("DTTUI_CONFIG", raising=False)
+    clock, turns = [0.0], Counter[int]()
+    monkeypatch.setattr(measuring.time, "perf_counter", lambda: clock[0])
+    kept: list[tuple[int, list[float]]] = []
+
+    def make(size: int) -> SizedWork:
+        def work() -> None:
+            turns[size] += 1
+            clock[0] += 1.0 if turns[size] <= 2 else 0.25
+
+        return SizedWork(size, lambda: None, work, lambda: 0)
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        bench = Bench(32, 60.0)
+        bench.grow([[0]], math.inf, make, lambda _party, size, medians, _wrong: kept.append((size, medians)))
+    finally:
+        dist.destroy_process_group()
+    assert turns == {8: 3, 32: 3}, "as many as are due in a second, of what took one"
+    assert kept == [(8, [0.25]), (32, [0.25])]
