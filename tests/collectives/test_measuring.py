@@ -8,6 +8,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -21,7 +22,6 @@ from tests.ports import free_port
 pytest.importorskip("torch")
 
 import torch.distributed as dist
-from dtagent.payload.collectives import measuring
 from dtagent.payload.collectives.measuring import Bench
 from dtagent.payload.collectives.schedules import ALGORITHMS
 from dtagent.payload.collectives.timed_collectives import USUAL, SizedWork
@@ -174,12 +174,12 @@ def test_a_size_for_which_a_rank_has_no_memory_ends_what_it_has_a_part_in_and_no
     )
 
 
-def test_the_first_two_turns_of_a_size_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_two_turns_of_a_size_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes long here; with either of them the median would be another."""
     monkeypatch.setenv("DTTUI_NODE_RANK", "0")
     monkeypatch.delenv("DTTUI_CONFIG", raising=False)
     clock, turns = [0.0], Counter[int]()
-    monkeypatch.setattr(measuring.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     kept: list[tuple[int, list[float]]] = []
 
     def make(size: int) -> SizedWork:
@@ -189,7 +189,7 @@ def test_the_first_two_turns_of_a_size_are_not_counted(monkeypatch: pytest.Monke
 
         return SizedWork(size, lambda: None, work, lambda: 0)
 
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         bench = Bench(32, 60.0)
         bench.grow([[0]], math.inf, make, lambda _party, size, medians, _wrong: kept.append((size, medians)))

@@ -23,7 +23,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.torch
 ONE, TWO = "pytorch-dev-env", "llm-training-env"
 IN_A_RANK = """
-import os, pathlib, time
+import functools, os, pathlib, sys, time
 if "RANK" in os.environ:
     import torch, torch.distributed as dist
     from datetime import timedelta
@@ -44,6 +44,19 @@ LATE = """
         dist.recv = lambda *told: time.sleep(600)
 """
 """What gloo has to say after two minutes it says after two seconds."""
+LATE_IN_THE_RING = """
+    usual = dist.all_reduce
+    def all_reduce(*told, **named):
+        (module,) = [module for name, module in sys.modules.items() if name.endswith("collectives.communicator")]
+        found = module.DistributedCommunicator
+        if rank == 1:
+            found.call = lambda *told, **named: time.sleep(600)
+        else:
+            found.call = functools.partialmethod(call_of.setdefault(rank, found.call), timeout_s=2.0)
+        return usual(*told, **named)
+    call_of = {}
+    dist.all_reduce = all_reduce
+"""
 WITHOUT_MEMORY = """
     if rank == 1:
         dist.recv = lambda *told: torch.empty(1 << 50, dtype=torch.uint8)
@@ -114,6 +127,7 @@ def test_a_bench_holds_what_it_measures_until_it_ends_and_begins_no_size_after_i
     ("change", "codes", "told", "remedies"),
     [
         (LATE, {"collective-timeout"}, "did not come to a collective in time", ("network", "smaller batches")),
+        (LATE_IN_THE_RING, {"collective-timeout"}, "did not come to a collective in time", ("network",)),
         (
             WITHOUT_MEMORY,
             {"memory-refused", "memory-limit"},  # By what was read of the host by then.
@@ -121,7 +135,7 @@ def test_a_bench_holds_what_it_measures_until_it_ends_and_begins_no_size_after_i
             ("smaller batches", "gradient accumulation", "mixed precision"),
         ),
     ],
-    ids=["late", "without memory"],
+    ids=["late", "late in the ring", "without memory"],
 )
 def test_what_ended_a_bench_is_found_in_its_job_with_the_remedies(
     tmp_path: Path, change: str, codes: set[str], told: str, remedies: tuple[str, ...]
@@ -130,6 +144,7 @@ def test_what_ended_a_bench_is_found_in_its_job_with_the_remedies(
     view = ended(directory)
     assert view.exit_code == 100, view.reason
     kept, findings = App().bench.finish(directory, view)
+    assert len(findings) == 1, view.reason
     (finding,) = findings
     assert finding.code in codes
     assert told in finding.message
