@@ -19,6 +19,7 @@ from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, own_options, read_inventory, read_submission
 from dttui.compose import (
     HEADER,
+    fastest_texts,
     fit_texts,
     kept_text,
     load_question,
@@ -192,11 +193,11 @@ def _part(begin: float, end: float, cells: int) -> str:
 
 
 def _print(report: BenchReport, findings: Sequence[Finding]) -> None:
-    """Print the table of each place, then what links and the insides of hosts are, and what there is to say of it."""
+    """Print the table of each place, then what links, hosts and algorithms are, and what there is to say of it."""
     for where, rows in groupby(report.rows, lambda row: row.where):
         print(f"\n{one_line(place_name(where))}")
         print_table(HEADER, [row_cells(row) for row in rows])
-    for told in fit_texts(report).values():
+    for told in (*fit_texts(report).values(), *fastest_texts(report).values()):
         print(one_line(told))
     print_findings(findings)
     if not report.is_whole:

@@ -7,6 +7,7 @@ from dttui.lazy import first_use
 if TYPE_CHECKING:
     from dttui.compose.bench_words import HEADER as HEADER
     from dttui.compose.bench_words import USUAL_LARGEST as USUAL_LARGEST
+    from dttui.compose.bench_words import fastest_texts as fastest_texts
     from dttui.compose.bench_words import fit_texts as fit_texts
     from dttui.compose.bench_words import kept_text as kept_text
     from dttui.compose.bench_words import load_question as load_question

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from dttui.compose.bench_models import BenchReport, BenchRow, SlowPlace
+from dttui.compose.bench_models import BenchReport, SlowPlace
 from dttui.compose.bench_words import place_name
 from dttui.i18n import _
 from dttui.spec.findings import Finding, error, errors_first, info, warning
@@ -17,9 +17,9 @@ from dttui.spec.quantities import format_bytes
 FAR_BELOW = 0.5
 """Of what the slowest link can do, below which an all-reduce of all ranks is named."""
 FASTER = 1.25
-"""By what the ring of dttui is faster than the back-end's own all-reduce to be named."""
+"""By what an algorithm of dttui's operators is faster than the back-end's own all-reduce to be named."""
 TIMED_OUT = ("collective-timeout", "rendezvous-timeout")
-OUT_OF_MEMORY = ("cuda-oom", "host-oom", "memory-refused", "shm-full")
+OUT_OF_MEMORY = ("cuda-oom", "host-oom", "memory-limit", "memory-refused", "shm-full")
 """Causes of a job's end."""
 
 
@@ -115,8 +115,9 @@ def _less_memory() -> str:
 
 
 def _together(report: BenchReport, link: float | None) -> Iterator[Finding]:
-    """Tell where all ranks together are far from what the links can do, or another algorithm is faster."""
-    native, ring = (_largest(report, algorithm) for algorithm in ("native", "ring"))
+    """Tell where all ranks together are far from what the links can do, or an algorithm of the operators is faster."""
+    rows = [row for row in report.rows if (row.where, row.op) == ((), "all_reduce")]
+    native = max((row for row in rows if row.algorithm == "native"), key=lambda row: row.size_bytes, default=None)
     if native is None or native.regime == "latency":
         return
     share = native.bus_bandwidth / link if link is not None else 1.0
@@ -127,19 +128,19 @@ def _together(report: BenchReport, link: float | None) -> Iterator[Finding]:
         )
         hint = _("Hosts may lack cores for so many ranks, or pairs share a link; larger buckets help, fewer ranks may.")
         yield info("collective-slow", place_name(()), told, hint)
-    if ring is not None and ring.size_bytes == native.size_bytes and native.seconds / ring.seconds >= FASTER:
-        told = _("the ring of dttui_collectives takes {share} of the time of {backend}'s own all-reduce of {size}")
+    of_size = [row for row in rows if row.size_bytes == native.size_bytes]
+    fastest = min(of_size, key=lambda row: row.seconds)
+    if native.seconds / fastest.seconds >= FASTER:
+        told = _(
+            "by {algorithm} of dttui_collectives an all-reduce of {size} takes {share} of the time of {backend}'s own"
+        )
         told = told.format(
-            share=f"{ring.seconds / native.seconds:.0%}",
+            algorithm=fastest.algorithm,
+            share=f"{fastest.seconds / native.seconds:.0%}",
             backend=report.backend or _("the back-end"),
-            size=format_bytes(ring.size_bytes),
+            size=format_bytes(native.size_bytes),
         )
         hint = _("Have a script import it.")
-        if report.backend == "nccl":  # No other back-end goes by it.
+        if report.backend == "nccl" and fastest.algorithm in ("ring", "tree"):  # No other goes by it.
             hint = _("Have a script import it, or try communication.allreduce.algorithm.")
-        yield info("ring-faster", place_name(()), told, hint)
-
-
-def _largest(report: BenchReport, algorithm: str) -> BenchRow | None:
-    rows = [row for row in report.rows if (row.where, row.op, row.algorithm) == ((), "all_reduce", algorithm)]
-    return max(rows, key=lambda row: row.size_bytes, default=None)
+        yield info("operators-faster", place_name(()), told, hint)

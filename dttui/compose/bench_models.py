@@ -18,7 +18,7 @@ class BenchRow(BaseModel):
     """Nothing for all ranks together, a host for its inside, two hosts for what is between them."""
     op: str
     algorithm: str
-    """`native` is torch's own, `ring` that of dttui's operators; `ping-pong` half of there and back."""
+    """`native` is torch's own, `ring`, `tree` and so on dttui's operators'; `ping-pong` half of there and back."""
     size_bytes: int
     count: int
     """Elements."""

@@ -58,8 +58,8 @@ class _TcpRecord(_Record):
 
 class _CollectiveRecord(_Record):
     kind: Literal["collective"]
-    op: Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast"]
-    algorithm: Literal["native", "ring"]
+    op: Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "gather", "scatter"]
+    algorithm: Literal["native", "ring", "tree", "butterfly", "hierarchical", "linear"]
     ranks: Annotated[int, Field(ge=1, le=1 << 20)]
     host: _Rank | None
     size: _Size

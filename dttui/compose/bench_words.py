@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from dttui.compose.bench_models import BenchLink, BenchReport, BenchRow
 from dttui.i18n import _, in_a_row
@@ -14,6 +15,8 @@ from dttui.words import listed
 HEADER = ("size", "count", "type", "op", "algorithm", "time", "algbw", "busbw", "wrong", "regime")
 """The words of nccl-tests."""
 MOST_NAMES = 5
+AS_GOOD = 1.1
+"""Times of two algorithms that differ by less differ from one moment to the next, too."""
 USUAL_LARGEST = 64 << 20
 """Bytes of the largest message, where nobody says another."""
 
@@ -64,6 +67,32 @@ def fit_texts(report: BenchReport) -> dict[tuple[str, ...], str]:
         told = _("inside {host}: α {latency} µs a hop of a ring")
         told = told.format(host=item.host, latency=f"{item.latency_s * 1e6:.3g}")
         found[item.host,] = told if item.bandwidth is None else f"{told}, {item.bandwidth / 1e9:.3g} GB/s"
+    return found
+
+
+def fastest_texts(report: BenchReport) -> dict[str, str]:
+    """Return by which algorithms each collective of all ranks was fastest, up to which size, by its name."""
+    seconds: dict[str, dict[int, dict[str, float]]] = {}
+    for row in report.rows:
+        if not row.where:
+            seconds.setdefault(row.op, {}).setdefault(row.size_bytes, {})[row.algorithm] = row.seconds
+    found = {}
+    for op, of_sizes in seconds.items():
+        parts = [_("{algorithm} up to {size}").format(algorithm=name, size=size) for name, size in _fastest(of_sizes)]
+        if parts:
+            found[op] = _("{collective}, fastest: {algorithms}").format(collective=op, algorithms=in_a_row(parts))
+    return found
+
+
+def _fastest(of_sizes: Mapping[int, Mapping[str, float]]) -> list[tuple[str, str]]:
+    """Return algorithms and up to which size each is fastest, of what each takes; one alone is not compared."""
+    found: list[tuple[str, str]] = []
+    for size, taken in sorted(of_sizes.items()):
+        if len(taken) > 1:
+            fastest = min(taken, key=lambda name: taken[name])
+            if found and taken.get(found[-1][0], math.inf) <= AS_GOOD * taken[fastest]:
+                fastest, _until = found.pop()
+            found.append((fastest, format_bytes(size)))
     return found
 
 

@@ -55,6 +55,13 @@ ROWS: tuple[Recogniser, ...] = (
     ),
     Recogniser(
         "collective-timeout",
+        N_("It waited {seconds} s in a collective ({operation}) that some rank never came to."),
+        (HANGING,),
+        r"[\w.]*CollectiveTimeoutError: (?P<operation>\w+) timed out after (?P<seconds>[\d.e+]+) s: ranks? ",
+        is_consequence=True,
+    ),
+    Recogniser(
+        "collective-timeout",
         N_("Ranks {ranks} did not come to a barrier in time."),
         (HANGING,),
         rf"{RAISED}.*\[Rank \d+\]: Ranks (?P<ranks>[\d, ]+) failed to pass monitoredBarrier",
@@ -142,7 +149,8 @@ ROWS: tuple[Recogniser, ...] = (
         rf"{RAISED}(?:\[[^\]\n]*\.cc:\d+\] .*{GLOO_PEER}|.*NCCL error{WIDE_GAP}{NCCL_PEER}|.*{NCCL_PEER}"
         rf"|.*gloo{WIDE_GAP}{GLOO_PEER}|{GLOO_PEER} \[[\d.:a-f]+\]"
         r"|.*Connection was likely closed\. Did the remote server shutdown or crash"
-        r"|(?:recvValue|sendBytes|recvBytes|waitForInput)\w* failed on|.*failed to recv, got 0 bytes)",
+        r"|(?:recvValue|sendBytes|recvBytes|waitForInput)\w* failed on|.*failed to recv, got 0 bytes)"
+        r"|[\w.]*CollectiveTimeoutError: \w+ was broken off: ranks? ",
         is_consequence=True,
     ),
     Recogniser(

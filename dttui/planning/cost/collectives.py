@@ -103,7 +103,7 @@ def bus_bandwidth_factor(collective: str, ranks: int) -> float:
     """Return bus bandwidth ÷ algorithm bandwidth, as nccl-tests has it."""
     if collective == "all_reduce":
         return 2 * (ranks - 1) / ranks
-    if collective in ("all_gather", "reduce_scatter"):
+    if collective in ("all_gather", "reduce_scatter", "gather", "scatter"):
         return (ranks - 1) / ranks
     return 1.0
 

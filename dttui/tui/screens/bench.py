@@ -20,6 +20,7 @@ from textual.widgets.option_list import Option
 from dttui.app import App, BenchReport
 from dttui.compose import (
     USUAL_LARGEST,
+    fastest_texts,
     fit_texts,
     kept_text,
     load_question,
@@ -289,7 +290,8 @@ class BenchScreen(Screen[None]):
         plot = self.query_one(RegimePlot)
         ticks = size_ticks(series.rows, plot.size.width // TICK_CELLS)
         plot.show(legend(), stretches(series.rows), ticks, "B/s")
-        text = fit_texts(self._report).get(series.where, "") if len(series.where) else ""
+        of_all = fastest_texts(self._report).get(series.op, "")
+        text = fit_texts(self._report).get(series.where, "") if series.where else of_all
         self.query_one("#bench-fit", Static).update(line(text))
         self.query_one("#bench-fit").display = bool(text)
         width = self.query_one("#bench-table-scroll", VerticalScroll).content_size.width - SCROLLBAR

@@ -111,13 +111,16 @@ def test_all_ranks_far_below_the_slowest_link_and_a_faster_algorithm_are_told() 
     assert found["collective-slow"].message == (
         "an all-reduce of 1MiB by all ranks has 0.0157 GB/s, 2% of what the slowest link can do"
     )
-    assert found["ring-faster"].message == (
-        "the ring of dttui_collectives takes 50% of the time of gloo's own all-reduce of 1MiB"
+    assert found["operators-faster"].message == (
+        "by ring of dttui_collectives an all-reduce of 1MiB takes 50% of the time of gloo's own"
     )
     assert {finding.severity for finding in found.values()} == {Severity.INFO}
-    assert "communication." not in found["ring-faster"].hint
-    nccl = told(*pair(0, 1, 1e9), *slow, collective(seconds=0.05, **usual), line(kind="begin", backend="nccl"))
-    assert "communication.allreduce.algorithm" in nccl["ring-faster"].hint
+    assert "communication." not in found["operators-faster"].hint
+    nccl = [*pair(0, 1, 1e9), *slow, collective(seconds=0.05, **usual), line(kind="begin", backend="nccl")]
+    assert "communication.allreduce.algorithm" in told(*nccl)["operators-faster"].hint
+    faster = told(*nccl, collective(algorithm="hierarchical", seconds=0.02, **usual))["operators-faster"]
+    assert faster.message.startswith("by hierarchical of dttui_collectives an all-reduce of 1MiB takes 20% of the time")
+    assert "communication." not in faster.hint, "NCCL has none of this name"
 
 
 def test_how_much_is_done_counts_what_was_left_out() -> None:

@@ -13,6 +13,7 @@ from dtagent.protocol.events import EventKind
 from dttui.app import App
 from dttui.compose.bench_report import MARK, make_report, measured_by
 from dttui.compose.bench_results import finish_bench
+from dttui.compose.bench_words import fastest_texts
 from dttui.compose.link_bench import bench_submission
 from dttui.errors import UsageError
 from dttui.inventory.models import Environment, Inventory
@@ -133,6 +134,34 @@ def test_the_inside_of_a_host_counts_where_nccl_measured_it_and_links_know_their
     assert (kept["hosts"].addresses, kept["hosts"].interfaces) == (("a", "b"), ("eth0", "eth1"))
     gloo = make_report([line(backend="gloo", **begin), *pair(0, 1, 1e9), *rows], NAMES)
     assert {link.kind for link in measured_by(gloo, HOSTS, 5.0)} == {"hosts", "zones"}
+
+
+def test_which_algorithm_is_fastest_is_told_by_size_of_what_went_by_several() -> None:
+    """One that is a tenth slower at most goes on: that much differs from one moment to the next."""
+    taken = {
+        ("all_reduce", "native"): (50, 50, 50, 400, 800),
+        ("all_reduce", "tree"): (20, 20, 31, 900),
+        ("all_reduce", "ring"): (70, 19, 30, 300),
+        ("all_gather", "native"): (60,),
+        ("gather", "tree"): (30, 30),
+        ("gather", "linear"): (31, 33),
+    }
+    rows = [
+        collective(op=op, algorithm=algorithm, size=8 * 4**power, seconds=time * 1e-6)
+        for (op, algorithm), times in taken.items()
+        for power, time in enumerate(times)
+    ]
+    inside = collective(op="broadcast", algorithm="tree", host=0)
+    report = make_report([*pair(0, 1, 1e9), *rows, inside], NAMES)
+    assert fastest_texts(report) == {
+        "all_reduce": "all_reduce, fastest: tree up to 128B, ring up to 512B",
+        "gather": "gather, fastest: tree up to 32B",
+    }
+    assert report.rows[-1].algorithm == "tree"
+    factors = {row.op: row.bus_bandwidth / row.algorithm_bandwidth for row in report.rows}
+    assert factors == pytest.approx(
+        {"sendrecv": 1, "all_reduce": 1.5, "all_gather": 0.75, "gather": 0.75, "broadcast": 1}
+    )
 
 
 def test_what_is_no_result_is_passed_over() -> None:

@@ -125,6 +125,17 @@ RAISED = [
         "1800 s",
     ),
     (
+        "dtagent.payload.collectives.errors.CollectiveTimeoutError: all_reduce timed out after 120 s: rank 1 did not "
+        "call\nmissing: rank 1",
+        "collective-timeout",
+        "It waited 120 s in a collective (all_reduce)",
+    ),
+    (
+        "dtagent.payload.collectives.errors.CollectiveTimeoutError: broadcast was broken off: ranks 1, 3 ended",
+        "peer-gone",
+        "lost the connection",
+    ),
+    (
         "RuntimeError: [Rank 0]: Ranks 1, 2 failed to pass monitoredBarrier in 5000 ms",
         "collective-timeout",
         "Ranks 1, 2 did not",

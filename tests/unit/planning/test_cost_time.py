@@ -72,7 +72,8 @@ def test_one_rank_alone_has_nothing_to_reduce() -> None:
 def test_bus_bandwidth_is_counted_as_nccl_tests_does() -> None:
     assert bus_bandwidth_factor("all_reduce", 8) == 1.75
     assert bus_bandwidth_factor("reduce_scatter", 8) == 0.875
-    assert bus_bandwidth_factor("broadcast", 8) == 1
+    assert bus_bandwidth_factor("gather", 8) == bus_bandwidth_factor("scatter", 8) == 0.875
+    assert bus_bandwidth_factor("broadcast", 8) == bus_bandwidth_factor("sendrecv", 2) == 1
 
 
 def test_the_seeds_rule_by_number_of_nodes_is_refined_by_latency_and_bandwidth() -> None:

@@ -1,10 +1,10 @@
 """What `dttui bench` runs on every rank, as `python -m dttui_collectives.measuring`: times links and collectives.
 
 A message goes there and back between the first ranks of two hosts, of several pairs at once where they share nothing;
-then native all-reduces inside each host, and collectives of all ranks together. Sizes grow as long as time and `--max`
-allow; each of the three has a share of the time, and what it does not need is the next one's. Rank 0 prints first how
-many results there may be, then each in a line of JSON behind `MARK`, and what is left out; what is made of them is
-dttui's.
+then native all-reduces inside each host, and collectives of all ranks together, by torch and by each algorithm of the
+operators. Sizes grow as long as time and `--max` allow; each has a share of the time, and what it does not need is the
+next one's. Rank 0 prints first how many results there may be, then each in a line of JSON behind `MARK`, and what is
+left out; what is made of them is dttui's.
 """
 
 from __future__ import annotations
@@ -21,41 +21,27 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 
 from .communicator import DistributedCommunicator
-from .operators import AllReduceOperator
 from .pair_rounds import Pair, pairs_of, rounds_of
 from .plain_tcp import TCP_BYTES, answer, ask
+from .timed_collectives import ELEMENT, USUAL, SizedWork, timed_collectives
 
 MARK = "DTTUI_BENCH "
-SMALLEST, GROWTH, ELEMENT = 8, 4, 4
-"""Bytes of the first size and of an element, and by what the next size is larger."""
+SMALLEST, GROWTH = 8, 4
+"""Bytes of the first size, and by what the next size is larger."""
 ONE_S = 1.0
 """How long one size is repeated."""
 LONGEST_S = 4.0
 """What is expected to take longer once is not begun."""
 MOST_TRIALS = 50
-PAIRS_UNTIL, INSIDE_UNTIL = 0.5, 0.65
-"""Of the time, by when the pairs are to be done, and the insides of hosts; collectives of all ranks have the rest."""
-TOGETHER = 5
-"""Kinds of collectives of all ranks."""
+PAIRS_UNTIL, INSIDE_UNTIL, USUAL_UNTIL = 0.5, 0.65, 0.85
+"""Of the time, by when the pairs are to be done, the insides of hosts, and the usual collectives of all ranks; other
+algorithms have the rest."""
 TIMEOUT_S = 120.0
-
-
-class SizedWork(NamedTuple):
-    """A piece of work of one size, of this rank; of ranks that have no part in it, nothing."""
-
-    size: int
-    prepare: Callable[[], object]
-    work: Callable[[], object]
-    wrong: Callable[[], int]
-    """How many elements of the last result are not what they have to be."""
-    has_room: bool = True
-    """Whether there was memory for it."""
 
 
 def _nothing(size: int, *, has_room: bool = True) -> SizedWork:
@@ -86,6 +72,8 @@ class Bench:
         self.device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if is_nccl else torch.device("cpu")
         self.host_of = [int(host) for host in self.agreed(float(os.environ["DTTUI_NODE_RANK"]))]
         self.hosts = sorted(set(self.host_of))
+        comm = DistributedCommunicator(self.rank, self.ranks, timeout_s=TIMEOUT_S)
+        self.collectives = timed_collectives(comm, self.device)
 
     def agreed(self, mine: float) -> list[float]:
         """Return what each rank brings."""
@@ -112,7 +100,7 @@ class Bench:
         """Tell what is measured: by what, over which interface of each host, and how many results there may be."""
         interfaces: list[str] = [""] * self.ranks
         dist.all_gather_object(interfaces, _interface())
-        kinds = pairs + sum(count > 1 for count in Counter(self.host_of).values()) + TOGETHER
+        kinds = pairs + sum(count > 1 for count in Counter(self.host_of).values()) + len(self.collectives)
         of_hosts = [interfaces[self.host_of.index(host)] for host in self.hosts]
         total = kinds * len(list(self.sizes()))
         self.tell(kind="begin", backend=dist.get_backend(), ranks=self.ranks, interfaces=of_hosts, total=total)
@@ -135,6 +123,10 @@ class Bench:
     def until(self, share: float) -> float:
         """Return when a share of the time is over, by `time.monotonic`."""
         return self.began_at + share * self.limit_s
+
+    def is_past(self, ends_at: float) -> bool:
+        """Return whether that is over on any rank, by `time.monotonic`: all ranks find the same."""
+        return max(self.agreed(time.monotonic() - ends_at)) > 0
 
     def grow(
         self,
@@ -165,7 +157,7 @@ class Bench:
             if not going:
                 return
             self.once(piece)
-            taken, now = self.agreed(self.once(piece)), max(self.agreed(time.monotonic() - ends_at))
+            taken, is_late = self.agreed(self.once(piece)), self.is_past(ends_at)
             took = {number: max(taken[rank] for rank in parties[number]) for number in going}
             trials = min(MOST_TRIALS, max(1, int(ONE_S / max(took[mine], 1e-6)))) if mine in took else 1
             median = statistics.median([self.once(piece) for _trial in range(trials)])
@@ -174,7 +166,7 @@ class Bench:
                 keep(number, told, medians, wrong)
             if size == self.largest:
                 return
-            left = [] if now > 0 else [number for number in going if took[number] * GROWTH <= LONGEST_S]
+            left = [] if is_late else [number for number in going if took[number] * GROWTH <= LONGEST_S]
             self._leave_out((len(going) - len(left)) * (len(sizes) - done - 1))
             going = left
             if not going:
@@ -283,73 +275,30 @@ class Bench:
         told = {"op": op, "algorithm": algorithm, "ranks": ranks, "host": host}
         self.tell(kind="collective", **told, size=size, type="float32", seconds=seconds, wrong=wrong)
 
-    def together(self, ends_at: float) -> None:
-        """Measure collectives of all ranks, one kind after another, each with its part of the time."""
-        ring = AllReduceOperator(DistributedCommunicator(self.rank, self.ranks), "ring")
-        total = self.ranks * (self.ranks + 1) / 2
+    def together(self) -> None:
+        """Measure collectives of all ranks, one kind after another, each with its part of the time.
 
-        def all_reduce(call: Callable[[torch.Tensor], object]) -> Callable[[int], SizedWork]:
-            def make(size: int) -> SizedWork:
-                tensor = self.full(size // ELEMENT, 0.0)
-                return SizedWork(
-                    size,
-                    lambda: tensor.fill_(self.rank + 1.0),
-                    lambda: call(tensor),
-                    lambda: int((tensor != total).sum()),
-                )
-
-            return make
-
-        def all_gather(size: int) -> SizedWork:
-            part = max(1, size // ELEMENT // self.ranks)
-            brought, got = self.full(part, self.rank + 1.0), self.full(part * self.ranks, 0.0)
-            due = torch.arange(1, self.ranks + 1, device=self.device).repeat_interleave(part)
-            return SizedWork(
-                part * self.ranks * ELEMENT,
-                lambda: None,
-                lambda: dist.all_gather_into_tensor(got, brought),
-                lambda: int((got != due).sum()),
-            )
-
-        def reduce_scatter(size: int) -> SizedWork:
-            part = max(1, size // ELEMENT // self.ranks)
-            brought, got = self.full(part * self.ranks, self.rank + 1.0), self.full(part, 0.0)
-            return SizedWork(
-                part * self.ranks * ELEMENT,
-                lambda: brought.fill_(self.rank + 1.0),
-                lambda: dist.reduce_scatter_tensor(got, brought),
-                lambda: int((got != total).sum()),
-            )
-
-        def broadcast(size: int) -> SizedWork:
-            tensor = self.full(size // ELEMENT, 0.0)
-            return SizedWork(
-                size,
-                lambda: tensor.fill_(self.rank + 1.0),
-                lambda: dist.broadcast(tensor, 0),
-                lambda: int((tensor != 1.0).sum()),
-            )
-
-        kinds = (  # As many as `TOGETHER` says.
-            ("all_reduce", "native", all_reduce(dist.all_reduce)),
-            ("all_reduce", "ring", all_reduce(lambda tensor: ring.all_reduce(tensor, in_place=True))),
-            ("all_gather", "native", all_gather),
-            ("reduce_scatter", "native", reduce_scatter),
-            ("broadcast", "native", broadcast),
-        )
-        for done, (op, algorithm, make) in enumerate(kinds):
+        The usual ones have a share of their own, and each one size at least; of the others whatever the time is over
+        for is left out.
+        """
+        for done, (kind, algorithm, make) in enumerate(self.collectives):
+            is_usual = done < len(USUAL)
+            share, kinds = (USUAL_UNTIL, len(USUAL)) if is_usual else (1.0, len(self.collectives))
+            if not is_usual and self.is_past(self.until(share)):
+                self._leave_out(len(list(self.sizes())))
+                continue
 
             def keep(
                 _party: int,
                 size: int,
                 medians: list[float],
                 wrong: list[float],
-                op: str = op,
+                op: str = kind.value,
                 algorithm: str = algorithm,
             ) -> None:
                 self.row(op, algorithm, self.ranks, size, max(medians), int(sum(wrong)))
 
-            self.grow([range(self.ranks)], _part_until(ends_at, len(kinds) - done), make, keep)
+            self.grow([range(self.ranks)], _part_until(self.until(share), kinds - done), make, keep)
 
 
 def _part_until(ends_at: float, left: int) -> float:
@@ -400,7 +349,7 @@ def main() -> None:
         bench.tcp(between)
         bench.pairs(between, _part_until(bench.until(PAIRS_UNTIL), len(rounds) - done))
     bench.inside(bench.until(INSIDE_UNTIL))
-    bench.together(bench.until(1.0))
+    bench.together()
     bench.tell(kind="end", whole=bench.is_whole)
     dist.barrier()
     dist.destroy_process_group()

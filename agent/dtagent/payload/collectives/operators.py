@@ -57,7 +57,7 @@ def bus_bandwidth_factor(kind: Collective, ranks: int) -> float:
     """Return bus bandwidth by algorithm bandwidth."""
     if kind is Collective.ALL_REDUCE:
         return 2 * (ranks - 1) / ranks
-    return (ranks - 1) / ranks if kind in (Collective.ALL_GATHER, Collective.REDUCE_SCATTER) else 1.0
+    return 1.0 if kind is Collective.BROADCAST else (ranks - 1) / ranks
 
 
 class _Operator:
