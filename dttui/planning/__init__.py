@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from dttui.planning.aggregate import gpu_text as gpu_text
     from dttui.planning.compose_state import ComposeState as ComposeState
     from dttui.planning.compose_state import ProgramKind as ProgramKind
+    from dttui.planning.cost.assumptions import CLAIMED as CLAIMED
     from dttui.planning.cost.assumptions import HardwareClaim as HardwareClaim
     from dttui.planning.cost.assumptions import Input as Input
     from dttui.planning.cost.assumptions import ModelClaim as ModelClaim
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from dttui.planning.cost.recommend import JobAdvice as JobAdvice
     from dttui.planning.cost.recommend import Recommendation as Recommendation
     from dttui.planning.cost.rules_of_thumb import RulesOfThumb as RulesOfThumb
+    from dttui.planning.cost.shape import Attention as Attention
     from dttui.planning.merged_findings import Saying as Saying
     from dttui.planning.merged_findings import merge as merge
     from dttui.planning.merged_findings import merged as merged
