@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from dttui.planning.cost.recommend import JobAdvice as JobAdvice
     from dttui.planning.cost.recommend import Recommendation as Recommendation
     from dttui.planning.cost.rules_of_thumb import RulesOfThumb as RulesOfThumb
-    from dttui.planning.cost.shape import Attention as Attention
     from dttui.planning.merged_findings import Saying as Saying
     from dttui.planning.merged_findings import merge as merge
     from dttui.planning.merged_findings import merged as merged

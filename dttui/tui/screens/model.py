@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.widgets import Button, Input, Label, Select
 
 from dttui.i18n import _
-from dttui.planning import CLAIMED, Attention, ModelClaim, Precision, UnknownAssumptionError, assume_shape
+from dttui.planning import CLAIMED, ModelClaim, Precision, UnknownAssumptionError, assume_shape
 from dttui.planning.cost_text import parameters
 from dttui.sanitize import clean
 from dttui.spec import MOST_COUNT, MOST_LAYERS, MOST_PARAMETERS, Model
@@ -43,7 +43,7 @@ class ModelDialog(Dialog[Model]):
                 with Horizontal(classes="field"):
                     yield Label(label, classes="field-label", markup=False)
                     yield Input(self._text_of(name), id=_id(name), compact=True)
-            yield self._choice("attention", _("Attention"), get_args(Attention), "plain")
+            yield self._choice("attention", _("Attention"), ("flash", "plain"), "plain")
             yield self._choice("precision", _("Precision"), get_args(Precision), "bf16")
             yield Prose(id="model-problem", classes="dialog-note")
             yield from self.ok_or_cancel(_("OK"))
