@@ -29,8 +29,19 @@ def add_arguments(parser: ArgumentParser, *, recommends: bool) -> None:
         ("--heads", _("attention heads")),
         ("--seq-length", _("tokens a sequence")),
         ("--vocab-size", _("tokens there are")),
+        ("--kv-heads", _("heads of keys and values; as many as of attention by default")),
+        ("--head-size", _("width of a head")),
+        ("--ffn-size", _("width of the feed-forward part")),
     ):
         model.add_argument(name, type=_positive, metavar="N", help=text)
+    model.add_argument("--attention", choices=("flash", "plain"), help=_("plain keeps the s² matrix; so by default"))
+    for name, text in (
+        ("--gated", _("the feed-forward part is gated (SwiGLU)")),
+        ("--tied", _("the output layer is the token embedding")),
+        ("--causal", _("tokens attend to those before them alone")),
+        ("--dropout", _("there is dropout")),
+    ):
+        model.add_argument(name, action=BooleanOptionalAction, help=text)
     hardware = parser.add_argument_group(_("hardware"))
     hardware.add_argument("--gpu", metavar="TYPE", help=_("type, such as A100-80GB or H100"))
     hardware.add_argument("--gpus", type=_positive, metavar="N", help=_("GPUs in all"))

@@ -86,6 +86,14 @@ def _told_inputs(values: Mapping[str, Any]) -> str:
         "model.heads": lambda count: _("{count} attention heads").format(count=count),
         "model.seq_length": lambda count: _("{count} tokens a sequence").format(count=f"{count:,}"),
         "model.vocab_size": lambda count: _("vocabulary of {count}").format(count=f"{count:,}"),
+        "model.kv_heads": lambda count: _("{count} heads of keys and values").format(count=count),
+        "model.head_size": lambda size: _("heads of {size}").format(size=size),
+        "model.ffn_size": lambda size: _("feed-forward {size}").format(size=f"{size:,}"),
+        "model.gated": lambda is_so: _("gated") if is_so else _("not gated"),
+        "model.tied": lambda is_so: _("tied embeddings") if is_so else _("an output layer of its own"),
+        "model.attention": lambda kind: _("{kind} attention").format(kind=kind),
+        "model.causal": lambda is_so: _("causal") if is_so else _("not causal"),
+        "model.dropout": lambda is_so: _("dropout") if is_so else _("no dropout"),
         "layout.precision": str,
     }
     told = [word(values[name]) for name, word in words.items() if name in values]

@@ -13,15 +13,10 @@ from dttui.cli.sources import read_submission
 from dttui.compose import CostQuestion
 from dttui.errors import ExitCode, UsageError
 from dttui.i18n import _
-from dttui.planning import HardwareClaim, ModelClaim, Submission, Wish
+from dttui.planning import CLAIMED, HardwareClaim, ModelClaim, Submission, Wish
 
 _OF_THE_JOB = (
-    "parameters",
-    "layers",
-    "hidden_size",
-    "heads",
-    "seq_length",
-    "vocab_size",
+    *CLAIMED,
     "gpu",
     "gpus",
     "gpus_per_node",
@@ -77,9 +72,7 @@ def _job_of(options: Namespace) -> Submission | None:
 
 
 def _question(options: Namespace, layout: dict[str, Any]) -> CostQuestion:
-    claim = ModelClaim(
-        options.parameters, options.layers, options.hidden_size, options.heads, options.seq_length, options.vocab_size
-    )
+    claim = ModelClaim(**{name: getattr(options, name) for name in CLAIMED})
     machine = None
     if options.gpu is not None and options.gpus is not None:
         machine = HardwareClaim(

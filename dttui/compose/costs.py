@@ -40,7 +40,7 @@ def estimate(question: CostQuestion, submission: Submission | None) -> CostAnswe
     shape, hardware, inputs = _assumed(question)
     said = dict(question.layout)
     result = _estimated(shape, _layout(said, hardware.gpus), hardware, inputs, set(said))
-    return CostAnswer(result, [*check_shape(shape), *check_memory(result)])
+    return CostAnswer(result, [*check_shape(shape), *check_memory(result, shape.attention)])
 
 
 def recommend(question: CostQuestion, submission: Submission | None) -> AdviceAnswer:
@@ -88,7 +88,7 @@ def _estimate_of_job(question: CostQuestion, submission: Submission) -> CostAnsw
     layout = replace(usual, **{"data": data, "global_batch": batch, **said})
     named = {name.removeprefix("layout.") for name in declared if name.startswith("layout.")} | said.keys()
     changed = _estimated(costing.shape, layout, costing.hardware, costing.estimate.inputs, set(named))
-    return CostAnswer(changed, [*check_shape(costing.shape), *check_memory(changed)])
+    return CostAnswer(changed, [*check_shape(costing.shape), *check_memory(changed, costing.shape.attention)])
 
 
 def _job_of(submission: Submission) -> tuple[Job, Roster]:

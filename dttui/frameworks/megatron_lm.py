@@ -340,9 +340,26 @@ def _of_model(layout: JobLayout) -> dict[str, Any]:
         "seq-length": model.seq_length,
         "max-position-embeddings": model.seq_length,
         "vocab-size": model.vocab_size,
+        **{name: value for name, value in _of_layers(model).items() if value is not None and value is not False},
         "fp16": model.precision == "fp16",
         "bf16": model.precision in ("bf16", "fp8"),
         "fp8-format": "hybrid" if model.precision == "fp8" else None,
+    }
+
+
+def _of_layers(model: Model) -> dict[str, Any]:
+    """Return the arguments for what layers have otherwise than GPT's, where the job says it."""
+    dropout = 0.0 if model.dropout is False else None
+    return {
+        "group-query-attention": model.kv_heads not in (None, model.heads),
+        "num-query-groups": model.kv_heads if model.kv_heads != model.heads else None,
+        "kv-channels": model.head_size,
+        "ffn-hidden-size": model.ffn_size,
+        "swiglu": model.gated,
+        "untie-embeddings-and-output-weights": model.tied is False,
+        "attention-backend": {"flash": "flash", "plain": "unfused"}.get(model.attention or ""),
+        "attention-dropout": dropout,
+        "hidden-dropout": dropout,
     }
 
 

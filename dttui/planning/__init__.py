@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from dttui.planning.aggregate import gpu_text as gpu_text
     from dttui.planning.compose_state import ComposeState as ComposeState
     from dttui.planning.compose_state import ProgramKind as ProgramKind
+    from dttui.planning.cost.assumptions import CLAIMED as CLAIMED
     from dttui.planning.cost.assumptions import HardwareClaim as HardwareClaim
     from dttui.planning.cost.assumptions import Input as Input
     from dttui.planning.cost.assumptions import ModelClaim as ModelClaim

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from dttui.frameworks import traits_of
-from dttui.i18n import _
+from dttui.i18n import _, joined
 from dttui.planning.cost.assumptions import (
+    CLAIMED,
     HardwareClaim,
     Input,
     Inputs,
@@ -25,7 +26,7 @@ from dttui.planning.cost.hardware import GpuTable, GpuType, Hardware, Interconne
 from dttui.planning.cost.layout import Fault, Layout, faults, usual_batch
 from dttui.planning.cost.links import Links, NodeLink, slowest_inside, slowest_link
 from dttui.planning.cost.rules_of_thumb import RulesOfThumb, rules_of_thumb
-from dttui.planning.cost.shape import ModelShape, parameter_count
+from dttui.planning.cost.shape import Attention, ModelShape, exact_count, parameter_count
 from dttui.planning.parallelism import context_degree, pipeline_degree
 from dttui.planning.roster import Member
 from dttui.planning.uncounted import not_counted
@@ -91,9 +92,7 @@ def cost(
     if context_degree(job) > 1:
         message = _("there is no estimate: {reason}").format(reason=_("it does not know context parallelism"))
         return None, [info("no-estimate", "model", message)]
-    claim = ModelClaim(
-        model.parameters, model.layers, model.hidden_size, model.heads, model.seq_length, model.vocab_size
-    )
+    claim = ModelClaim(**{name: getattr(model, name) for name in CLAIMED})
     try:
         shape, inputs = assume_shape(claim)
         types = gpu_types(members, table)
@@ -113,7 +112,7 @@ def cost(
     result = estimate(shape, layout, hardware, inputs).model_copy(update={"not_counted": not_counted(job)})
     rules = rules_of_thumb(shape.parameters, ranks, len(members), layout.zero_stage)
     costing = Costing(shape, layout, hardware, types, link, result, rules)
-    return costing, [*check_shape(shape), *findings, *check_memory(result)]
+    return costing, [*check_shape(shape), *findings, *check_memory(result, shape.attention)]
 
 
 def _of_fault(fault: Fault, strategy: Strategy) -> Finding:
@@ -329,7 +328,15 @@ def _virtual_stages(stages: PipelineParallel, shape: ModelShape, pipeline: int) 
 
 def check_shape(shape: ModelShape) -> list[Finding]:
     """Warn of a number of parameters that layers and hidden size contradict: by more than a factor of two."""
-    by_layers = parameter_count(shape.layers, shape.hidden_size, shape.seq_length, shape.vocab_size)
+    is_gpt = (shape.kv_heads, shape.head_size, shape.ffn_size, shape.gated, shape.tied) == (
+        None,
+        None,
+        None,
+        False,
+        True,
+    )
+    sizes = (shape.layers, shape.hidden_size, shape.seq_length, shape.vocab_size)
+    by_layers = parameter_count(*sizes) if is_gpt else exact_count(shape)
     if 1 / _MOST_CONTRADICTION <= shape.parameters / by_layers <= _MOST_CONTRADICTION:
         return []
     text = _("{parameters} parameters are given, and {layers} layers of {hidden} make {count}")
@@ -339,15 +346,17 @@ def check_shape(shape: ModelShape) -> list[Finding]:
     return [warning("parameters-differ", "model", message, _("Correct one of them: the estimate takes each as given."))]
 
 
-def check_memory(result: Estimate) -> list[Finding]:
+def check_memory(result: Estimate, attention: Attention) -> list[Finding]:
     """Warn of a model that does not fit its GPUs, or may not."""
     memory, room = result.memory_per_gpu_gb, result.gpu_memory_gb
     if memory.high <= room:
         return []
-    hint = _("Shard more (zero_stage), split more (tensor or pipeline), or take a smaller micro-batch.")
+    hints = [_("Shard more (zero_stage), split more (tensor or pipeline), or take a smaller micro-batch.")]
+    if attention == "plain":
+        hints.append(_("Where attention is fused, say model.attention: flash."))
     if memory.low > room:
-        text = _("a GPU needs {low} to {high} GB and has {room}: the model does not fit, if attention keeps s²")
+        text = _("a GPU needs {low} to {high} GB and has {room}: the model does not fit")
     else:
-        text = _("a GPU needs {low} to {high} GB and has {room}: the model may not fit, if attention keeps s²")
+        text = _("a GPU needs {low} to {high} GB and has {room}: the model may not fit")
     message = text.format(low=f"{memory.low:.1f}", high=f"{memory.high:.1f}", room=f"{room:.1f}")
-    return [warning("memory", "model", message, hint)]
+    return [warning("memory", "model", message, joined(" ", hints))]

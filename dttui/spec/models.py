@@ -185,6 +185,22 @@ class Model(Section):
     """Tokens a sample."""
     vocab_size: int | None = Field(default=None, gt=0, le=MOST_COUNT)
     """Vocabulary."""
+    kv_heads: int | None = Field(default=None, gt=0, le=MOST_COUNT)
+    """Heads of keys and values; as many as attention heads by default."""
+    head_size: int | None = Field(default=None, gt=0, le=MOST_COUNT)
+    """Width of a head; hidden size by heads by default."""
+    ffn_size: int | None = Field(default=None, gt=0, le=MOST_COUNT)
+    """Width of the feed-forward part."""
+    gated: bool | None = None
+    """Whether that is gated (SwiGLU)."""
+    tied: bool | None = None
+    """Whether the output layer is the token embedding; so by default."""
+    attention: Literal["flash", "plain"] | None = None
+    """Whether attention keeps its s² matrix (plain, by default)."""
+    causal: bool | None = None
+    """Whether tokens attend to those before them alone; so by default."""
+    dropout: bool | None = None
+    """Whether there is dropout; so by default."""
     precision: Literal["fp32", "tf32", "fp16", "bf16", "fp8"] | None = None
     """Training precision."""
 

@@ -155,23 +155,28 @@ async def test_a_model_can_be_given_without_a_job_file() -> None:
         assert "Layers: 1e9 is no number such as 32" in text_of(app, "#model-problem")
         layers.value = "36"
         app.screen.query_one("#model-precision", Select).value = "fp16"
+        app.screen.query_one("#model-attention", Select).value = "flash"
+        app.screen.query_one("#model-kv-heads", Input).value = "8"
+        await pilot.pause()
         await pilot.click("#ok")
         await until(pilot, lambda: isinstance(app.screen, ComposeScreen), "the dialog is closed")
         await settle(app, pilot)
         assert text_of(app, "#model-text") == "7B · 36 layers · fp16"
         assert "step time" in told(app, "#summary")
         screen = screen_of(app)
-        assert model_of(screen.state) == Model(parameters=7e9, layers=36, precision="fp16")
+        assert model_of(screen.state) == Model(
+            parameters=7e9, layers=36, kv_heads=8, attention="flash", precision="fp16"
+        )
         assert screen.has_edits
 
 
 async def test_a_model_is_given_in_other_words_and_taken_away_again() -> None:
-    app = make_app(draft=job("a100-17", model=Model(name="mine", layers=24, hidden_size=2048)))
+    app = make_app(draft=job("a100-17", model=Model(name="mine", layers=24, hidden_size=2048, tied=False)))
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(app, pilot)
         await pilot.press("w")
         await until(pilot, lambda: isinstance(app.screen, ModelDialog), "the model is asked for")
-        assert app.screen.query_one("#model-parameters", Input).placeholder == "1.318B"
+        assert app.screen.query_one("#model-parameters", Input).placeholder == "1.418B"
         app.screen.query_one("#model-hidden-size", Input).value = ""
         await pilot.click("#ok")
         assert "needs its number of parameters" in text_of(app, "#model-problem")
@@ -184,7 +189,7 @@ async def test_a_model_is_given_in_other_words_and_taken_away_again() -> None:
             field.value = ""
         await pilot.click("#ok")
         await settle(app, pilot)
-        assert model_of(screen_of(app).state) == Model(name="mine")
+        assert model_of(screen_of(app).state) == Model(name="mine", tied=False)
 
 
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)

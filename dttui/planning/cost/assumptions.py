@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -10,7 +10,16 @@ from pydantic import BaseModel, ConfigDict
 from dttui.i18n import _
 from dttui.planning.cost.hardware import GpuTable, GpuType, Hardware, Interconnect, default_links
 from dttui.planning.cost.layout import Layout
-from dttui.planning.cost.shape import DEFAULT_SEQ_LENGTH, DEFAULT_VOCAB_SIZE, ModelShape, parameter_count, usual_shape
+from dttui.planning.cost.shape import (
+    DEFAULT_SEQ_LENGTH,
+    DEFAULT_VOCAB_SIZE,
+    Attention,
+    ModelShape,
+    exact_count,
+    fitting_ffn_size,
+    parameter_count,
+    usual_shape,
+)
 from dttui.spec.problems import did_you_mean
 
 Source = Literal["measured", "declared", "default"]
@@ -51,6 +60,14 @@ class ModelClaim:
     heads: int | None = None
     seq_length: int | None = None
     vocab_size: int | None = None
+    kv_heads: int | None = None
+    head_size: int | None = None
+    ffn_size: int | None = None
+    gated: bool | None = None
+    tied: bool | None = None
+    attention: Attention | None = None
+    causal: bool | None = None
+    dropout: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,40 +85,63 @@ class HardwareClaim:
 
 
 Inputs = dict[str, Input]
+CLAIMED = tuple(field.name for field in fields(ModelClaim))
+"""What may be said of a model, as `ModelShape` and a job call it."""
+_ALWAYS_TOLD = ("parameters", "layers", "hidden_size", "heads", "seq_length", "vocab_size")
+_COUNTED = {"kv_heads", "head_size", "ffn_size", "gated", "tied"}
+"""What else than layers and hidden size the number of parameters follows from."""
+_LEAST_FFN, _MOST_FFN = 0.5, 8.0
+"""Width of a feed-forward part by the hidden size: where parameters ask for another they are another model's."""
 
 
 def assume_shape(claim: ModelClaim) -> tuple[ModelShape, Inputs]:
     """Return the shape: as said, or the published one that is nearest in parameters.
 
+    Where something is said that parameters follow from, they do; where those are said too, the feed-forward part has
+    the width that makes it so many.
+
     Raises:
-        UnknownAssumptionError: neither the number of parameters nor layers and hidden size are said.
+        UnknownAssumptionError: neither the number of parameters nor layers and hidden size are said, or heads of keys
+            and values do not divide those of queries.
     """
-    inputs: Inputs = {}
+    said = {name: value for name in CLAIMED if (value := getattr(claim, name)) is not None}
     if claim.layers and claim.hidden_size:
-        s = claim.seq_length or DEFAULT_SEQ_LENGTH
-        vocabulary = claim.vocab_size or DEFAULT_VOCAB_SIZE
-        heads = claim.heads or max(claim.hidden_size // 128, 1)
-        count = claim.parameters or parameter_count(claim.layers, claim.hidden_size, s, vocabulary)
-        shape = ModelShape(claim.layers, claim.hidden_size, heads, s, vocabulary, count)
+        s, vocabulary = claim.seq_length or DEFAULT_SEQ_LENGTH, claim.vocab_size or DEFAULT_VOCAB_SIZE
+        heads = max(claim.hidden_size // 128, 1)
+        count = parameter_count(claim.layers, claim.hidden_size, s, vocabulary)
+        usual = ModelShape(claim.layers, claim.hidden_size, heads, s, vocabulary, count)
     elif claim.parameters:
         usual = usual_shape(claim.parameters, claim.seq_length, claim.vocab_size)
-        shape = ModelShape(
-            claim.layers or usual.layers,
-            claim.hidden_size or usual.hidden_size,
-            claim.heads or usual.heads,
-            usual.seq_length,
-            usual.vocab_size,
-            claim.parameters,
-        )
     else:
         raise UnknownAssumptionError(
             _("the model needs its number of parameters, or layers and hidden size"),
             _("Write model.parameters into the job, or give --parameters, such as 7e9."),
         )
-    for name in ("parameters", "layers", "hidden_size", "heads", "seq_length", "vocab_size"):
-        source: Source = "declared" if getattr(claim, name) is not None else "default"
-        inputs[f"model.{name}"] = Input(value=getattr(shape, name), source=source)
+    shape = replace(usual, **said)
+    if shape.heads % (shape.kv_heads or 1):
+        message = _("{heads} attention heads cannot share {kv_heads} of keys and values")
+        raise UnknownAssumptionError(
+            message.format(heads=shape.heads, kv_heads=shape.kv_heads), _("Take a number that divides them.")
+        )
+    if said.keys() & _COUNTED:
+        shape = _counted(shape, claim)
+    inputs: Inputs = {}
+    for name in CLAIMED:
+        if name in said or name in _ALWAYS_TOLD:
+            inputs[f"model.{name}"] = Input(
+                value=getattr(shape, name), source="declared" if name in said else "default"
+            )
     return shape, inputs
+
+
+def _counted(shape: ModelShape, claim: ModelClaim) -> ModelShape:
+    """Return a shape with the parameters that it has, or the feed-forward part that parameters as said ask for."""
+    if claim.parameters is None:
+        return replace(shape, parameters=exact_count(shape))
+    width = fitting_ffn_size(shape)
+    if claim.ffn_size is None and _LEAST_FFN <= width / shape.hidden_size <= _MOST_FFN:
+        return replace(shape, ffn_size=width)
+    return shape
 
 
 def assume_hardware(claim: HardwareClaim, table: GpuTable) -> tuple[Hardware, Inputs]:

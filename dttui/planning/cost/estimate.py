@@ -19,7 +19,7 @@ from dttui.planning.cost.failure_cost import FailureCost, failure_cost
 from dttui.planning.cost.hardware import Hardware
 from dttui.planning.cost.layout import Layout
 from dttui.planning.cost.memory import MemoryEstimate, leaves_out, memory_per_gpu
-from dttui.planning.cost.shape import ModelShape
+from dttui.planning.cost.shape import Attention, ModelShape
 from dttui.planning.cost.step_time import UNCERTAINTY, TimeEstimate, step_time
 
 GB = 1e9
@@ -150,11 +150,16 @@ def part_names() -> dict[str, str]:
     }
 
 
-def attention_assumption() -> str:
-    """Return what the estimates take attention to be."""
+def attention_assumption(attention: Attention) -> str:
+    """Return what an estimate takes attention to be."""
+    if attention == "flash":
+        return _(
+            "attention is fused, as FlashAttention is, and keeps no s² matrix (sequence × sequence); "
+            "`model.attention: plain` is for one that does"
+        )
     return _(
         "attention keeps its s² matrix (sequence × sequence), in memory and in time; "
-        "fused attention, such as FlashAttention, keeps none and needs less of both"
+        "fused attention, such as FlashAttention, keeps none and needs less of both: `model.attention: flash`"
     )
 
 
@@ -190,7 +195,7 @@ def describe(
             high=time.worst_s * (1 + UNCERTAINTY),
             parts=time.parts,
         ),
-        assumes=[attention_assumption()],
+        assumes=[attention_assumption(shape.attention)],
         tokens_per_s=time.tokens / time.value,
         samples_per_s=layout.global_batch / time.value,
         tflops_per_gpu=time.tflops_per_gpu,

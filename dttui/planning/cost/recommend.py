@@ -272,10 +272,12 @@ def _against(item: LayoutCandidate, best: LayoutCandidate) -> list[str]:
 def _problem(shape: ModelShape, hardware: Hardware, global_batch: int, found: Found) -> str:
     if found.smallest is not None:
         need = found.smallest.memory.high / GB
-        text = _(
-            "the model needs at least {need} GB a GPU, if attention keeps s², and a GPU has {memory} GB;"
-            " take more GPUs, or offload"
-        )
+        text = _("the model needs at least {need} GB a GPU, and a GPU has {memory} GB; take more GPUs, or offload")
+        if shape.attention == "plain":
+            text = _(
+                "the model needs at least {need} GB a GPU, and a GPU has {memory} GB; take more GPUs, offload, or say "
+                "`attention: flash` where attention is fused"
+            )
         return text.format(need=f"{need:.1f}", memory=f"{hardware.gpu.memory_bytes / GB:.1f}")
     text = _(
         "no degrees divide {gpus} GPUs, {heads} heads, {layers} layers and a global batch of {batch};"

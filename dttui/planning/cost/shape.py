@@ -6,7 +6,7 @@ feed-forward part, attention that keeps no s² matrix) takes the place of its sh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Attention = Literal["flash", "plain"]
@@ -142,3 +142,15 @@ def usual_shape(parameters: float, seq_length: int | None = None, vocab_size: in
 
     layers, hidden, heads = min(_FAMILY, key=ratio)
     return ModelShape(layers, hidden, heads, s, vocabulary, parameters)
+
+
+def fitting_ffn_size(shape: ModelShape) -> int:
+    """Return the width of the feed-forward part with which a shape has its parameters; 0 or less where none does."""
+    rest = shape.parameters - exact_count(replace(shape, ffn_size=0))
+    return round(rest / (shape.layers * shape.hidden_size * (3 if shape.gated else 2)))
+
+
+def exact_count(shape: ModelShape) -> float:
+    """Return how many parameters a shape has: its products, embeddings, and two norms without bias a layer."""
+    embeddings = (1 if shape.tied else 2) * shape.vocab_size * shape.hidden_size
+    return shape.layers * (shape.layer_weights + 2 * shape.hidden_size) + embeddings + shape.hidden_size

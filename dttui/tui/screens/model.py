@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, get_args
 
 from textual import on
@@ -12,7 +13,7 @@ from textual.content import Content
 from textual.widgets import Button, Input, Label, Select
 
 from dttui.i18n import _
-from dttui.planning import ModelClaim, Precision, UnknownAssumptionError, assume_shape
+from dttui.planning import CLAIMED, ModelClaim, Precision, UnknownAssumptionError, assume_shape
 from dttui.planning.cost_text import parameters
 from dttui.sanitize import clean
 from dttui.spec import MOST_COUNT, MOST_LAYERS, MOST_PARAMETERS, Model
@@ -21,7 +22,8 @@ from dttui.tui.widgets.prose import Prose
 
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _COUNT = re.compile(r"(\d{1,15}(?:\.\d{1,6})?(?:[eE]\+?\d{1,2})?)\s*([kmbgt]?)", re.IGNORECASE)
-_WHOLE = ("layers", "hidden_size", "heads", "seq_length", "vocab_size")
+_WHOLE = ("layers", "hidden_size", "heads", "kv_heads", "ffn_size", "seq_length", "vocab_size")
+_CHOICES = ("attention", "precision")
 
 
 class ModelDialog(Dialog[Model]):
@@ -41,11 +43,8 @@ class ModelDialog(Dialog[Model]):
                 with Horizontal(classes="field"):
                     yield Label(label, classes="field-label", markup=False)
                     yield Input(self._text_of(name), id=_id(name), compact=True)
-            with Horizontal(classes="field"):
-                yield Label(_("Precision"), classes="field-label")
-                options = [(name, name) for name in get_args(Precision)]
-                value = self._model.precision or Select.NULL
-                yield Select[str](options, id="model-precision", value=value, prompt="bf16", compact=True)
+            yield self._choice("attention", _("Attention"), ("flash", "plain"), "plain")
+            yield self._choice("precision", _("Precision"), get_args(Precision), "bf16")
             yield Prose(id="model-problem", classes="dialog-note")
             yield from self.ok_or_cancel(_("OK"))
 
@@ -64,17 +63,29 @@ class ModelDialog(Dialog[Model]):
         values, problems = self._values()
         if not problems and values:
             try:
-                assume_shape(_claim(values))
+                assume_shape(self._claim(values))
             except UnknownAssumptionError as fault:
                 problems = {"parameters": str(fault)}
         if problems:
             self._tell(*next(iter(problems.items())))
             return
-        kept = {"name": self._model.name} if self._model.name else {}
-        precision = self.query_one("#model-precision", Select).value
-        if isinstance(precision, str):
-            kept["precision"] = precision
-        self.dismiss(Model(**{**kept, **values}))
+        self.dismiss(Model(**self._kept(), **values))
+
+    def _kept(self) -> dict[str, Any]:
+        """Return what is chosen, and what is not asked for."""
+        asked = {*_labels(), *_CHOICES}
+        kept = {name: value for name, value in self._model if value is not None and name not in asked}
+        chosen = {name: self.query_one(f"#{_id(name)}", Select).value for name in _CHOICES}
+        return kept | {name: value for name, value in chosen.items() if isinstance(value, str)}
+
+    def _claim(self, values: dict[str, Any]) -> ModelClaim:
+        said = {**self._kept(), **values}
+        return ModelClaim(**{name: said.get(name) for name in CLAIMED})
+
+    def _choice(self, name: str, label: str, values: Sequence[str], usual: str) -> Horizontal:
+        value = getattr(self._model, name) or Select.NULL
+        choices = Select[str]([(item, item) for item in values], id=_id(name), value=value, prompt=usual, compact=True)
+        return Horizontal(Label(label, classes="field-label"), choices, classes="field")
 
     def _tell(self, name: str, problem: str) -> None:
         self.query_one("#model-problem", Prose).show(Content.styled(f"✗ {clean(problem)}", "$error"))
@@ -102,11 +113,12 @@ class ModelDialog(Dialog[Model]):
         values, _problems = self._values()
         usual: dict[str, str] = {}
         try:
-            shape, _inputs = assume_shape(_claim(values))
+            shape, _inputs = assume_shape(self._claim(values))
         except UnknownAssumptionError:
             usual["parameters"] = _("e.g. {example}").format(example="7B")
         else:
             usual = {name: str(getattr(shape, name)) for name in _WHOLE}
+            usual |= {"kv_heads": str(shape.kv_heads or shape.heads), "ffn_size": str(shape.feed_forward_size)}
             usual["parameters"] = parameters(shape.parameters)
         for name in _labels():
             self.query_one(f"#{_id(name)}", Input).placeholder = usual.get(name, "")
@@ -126,6 +138,8 @@ def _labels() -> dict[str, str]:
         "layers": _("Layers"),
         "hidden_size": _("Hidden size"),
         "heads": _("Heads"),
+        "kv_heads": _("KV heads"),
+        "ffn_size": _("Feed-forward"),
         "seq_length": _("Sequence"),
         "vocab_size": _("Vocabulary"),
     }
@@ -137,10 +151,6 @@ def _id(name: str) -> str:
 
 def _most(name: str) -> float:
     return {"parameters": MOST_PARAMETERS, "layers": MOST_LAYERS}.get(name, MOST_COUNT)
-
-
-def _claim(values: dict[str, Any]) -> ModelClaim:
-    return ModelClaim(**{name: values.get(name) for name in ("parameters", *_WHOLE)})
 
 
 def _count(text: str) -> float | None:

@@ -354,3 +354,21 @@ def test_the_edit_of_a_layout_that_takes_another_framework_leaves_no_option_of_t
         assert read_options(edited, get_framework(candidate["edit"]["framework"]))[1] == []
     assert main(["recommend", str(job)]) == 0
     assert "\n  framework: megatron-lm\n  framework_options: {}\n  strategy:\n" in capsys.readouterr().out
+
+
+def test_a_model_as_it_is_costs_less_than_gpts_of_its_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ("estimate", "--gpu", "H100", "--gpus", "8", "--layers", "32", "--hidden-size", "4096", "--heads", "32")
+    assert main([*sizes, "--seq-length", "8192", "--output", "json"]) == 0
+    gpt = json.loads(capsys.readouterr().out)
+    llama = ("--kv-heads", "8", "--ffn-size", "14336", "--gated", "--no-tied", "--attention", "flash", "--no-dropout")
+    assert main([*sizes, "--seq-length", "8192", "--vocab-size", "128256", *llama, "--output", "json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["inputs"]["model.kv_heads"] == {"value": 8, "source": "declared", "measured_at": None}
+    assert made["inputs"]["model.parameters"]["value"] == pytest.approx(8030261248, rel=1e-4)
+    parts, of_gpt = (item["memory_per_gpu_gb"]["parts"]["activations"] for item in (made, gpt))
+    assert parts < of_gpt / 2
+    assert made["step_time_s"]["value"] < gpt["step_time_s"]["value"]
+    assert "fused" in made["assumes"][0]
+    assert "keeps its s² matrix" in gpt["assumes"][0]
+    assert main([*sizes, "--kv-heads", "5"]) == 2
+    assert "32 attention heads cannot share 5 of keys and values" in capsys.readouterr().err

@@ -103,6 +103,22 @@ def test_the_arguments_are_those_of_the_job_after_the_scripts_own_and_in_a_file(
         assert json.loads(settings)["framework_options"]["save_interval"] == 50
 
 
+def test_layers_that_are_not_gpts_are_megatrons_too_and_its_own_words_for_them_win() -> None:
+    model = Model(layers=32, hidden_size=4096, heads=32, seq_length=8192, kv_heads=8, head_size=128, ffn_size=14336,
+                  gated=True, tied=False, attention="flash", dropout=False, vocab_size=128256)  # fmt: skip
+    told = words(planned(C, model=model))
+    of_layers = {"--group-query-attention", "--num-query-groups=8", "--kv-channels=128", "--ffn-hidden-size=14336"}
+    of_layers |= {"--swiglu", "--untie-embeddings-and-output-weights", "--attention-backend=flash"}
+    of_layers |= {"--attention-dropout=0.0", "--hidden-dropout=0.0"}
+    assert of_layers <= {*told}
+    own = {"ffn_hidden_size": 11008, "swiglu": False}
+    told = words(planned(C, model=model, framework_options={"arguments": own}))
+    assert "--ffn-hidden-size=11008" in told
+    assert "--ffn-hidden-size=14336" not in told
+    plain = words(planned(C, model=Model(layers=32, hidden_size=4096, heads=32, seq_length=8192, kv_heads=32)))
+    assert not {word.partition("=")[0] for word in plain} & {word.partition("=")[0] for word in of_layers}
+
+
 def test_batches_that_are_left_open_are_those_of_the_estimate_and_a_longer_rendezvous_is_waited_for() -> None:
     slow = Communication(rendezvous_timeout="20m")
     told = words(planned(C, strategy=Strategy(pipeline_parallel_size=2), communication=slow))

@@ -171,6 +171,35 @@ def test_a_number_of_parameters_alone_gives_the_nearest_published_shape() -> Non
     assert shape.parameters == 175e9
 
 
+LLAMA_2_7B = ModelClaim(layers=32, hidden_size=4096, heads=32, vocab_size=32000, ffn_size=11008, gated=True, tied=False)
+LLAMA_3_8B = ModelClaim(
+    layers=32, hidden_size=4096, heads=32, vocab_size=128256, kv_heads=8, ffn_size=14336, gated=True, tied=False
+)
+QWEN_25_05B = ModelClaim(
+    layers=24, hidden_size=896, heads=14, vocab_size=151936, kv_heads=2, ffn_size=4864, gated=True, tied=True
+)
+
+
+@pytest.mark.parametrize(
+    ("claim", "parameters"), [(LLAMA_2_7B, 6738415616), (LLAMA_3_8B, 8030261248), (QWEN_25_05B, 494032768)]
+)
+def test_a_model_of_which_all_is_said_has_the_parameters_that_its_makers_count(
+    claim: ModelClaim, parameters: int
+) -> None:
+    """By the config.json and the weights of each; biases of Qwen's queries, keys and values are not counted."""
+    shape, inputs = assume_shape(claim)
+    assert shape.parameters == pytest.approx(parameters, rel=1e-4)
+    assert inputs["model.parameters"].source == "default"
+    width = claim.ffn_size
+    back, _inputs = assume_shape(replace(claim, parameters=float(parameters), ffn_size=None))
+    assert back.feed_forward_size == pytest.approx(width, rel=1e-3)
+
+
+def test_heads_of_keys_and_values_divide_those_of_queries() -> None:
+    with pytest.raises(UnknownAssumptionError, match="32 attention heads cannot share 5 of keys and values"):
+        assume_shape(replace(LLAMA_3_8B, kv_heads=5))
+
+
 def test_every_input_says_where_it_is_from() -> None:
     shape, of_model = assume_shape(ModelClaim(parameters=7e9))
     hardware, of_hardware = assume_hardware(HardwareClaim("H100", 16, inter_bandwidth=5e9), gpu_table())

@@ -65,6 +65,7 @@ USUAL = (True, 14, "90s", "10GB", "1Gbps", "x", ["x"])
 RACKS = [{"name": "rack", "nodes": ["pytorch-dev-env"]}]
 PIPELINE = {"pipeline_parallel_size": 2, "data_parallel": {"batch_size": 56}}
 SIZES = {"parameters": 1.3e9, "layers": 24, "hidden_size": 2048}
+DECODER = {"layers": 24, "hidden_size": 2048, "heads": 16}
 STAGES = {"pipeline_stages": 2, "micro_batch_size": 1}
 MOVES: dict[str, tuple[dict[str, Any], dict[str, Any], str, int]] = {
     "strategy.zero_stage": ({}, {"strategy": {"zero_stage": 3}}, "memory", -1),
@@ -112,6 +113,19 @@ MOVES: dict[str, tuple[dict[str, Any], dict[str, Any], str, int]] = {
         1,
     ),
     "model.heads": ({}, {"model": {"parameters": 1.3e9, "heads": 64}}, "memory", 1),
+    "model.kv_heads": ({"model": DECODER}, {"model": DECODER | {"kv_heads": 4}}, "memory", -1),
+    "model.head_size": ({"model": DECODER}, {"model": DECODER | {"head_size": 256}}, "memory", 1),
+    "model.ffn_size": ({"model": DECODER}, {"model": DECODER | {"ffn_size": 16384}}, "time", 1),
+    "model.gated": ({"model": DECODER}, {"model": DECODER | {"gated": True}}, "time", 1),
+    "model.tied": ({"model": DECODER}, {"model": DECODER | {"tied": False}}, "memory", 1),
+    "model.attention": ({"model": DECODER}, {"model": DECODER | {"attention": "flash"}}, "memory", -1),
+    "model.causal": (
+        {"model": DECODER | {"attention": "flash"}},
+        {"model": DECODER | {"attention": "flash", "causal": False}},
+        "time",
+        1,
+    ),
+    "model.dropout": ({"model": DECODER}, {"model": DECODER | {"dropout": False}}, "memory", -1),
     "model.seq_length": ({}, {"model": {"parameters": 1.3e9, "seq_length": 4096}}, "memory", 1),
     "model.vocab_size": ({"model": SIZES}, {"model": SIZES | {"vocab_size": 250_000}}, "memory", 1),
     "model.precision": ({}, {"model": {"parameters": 1.3e9, "precision": "fp32"}}, "time", 1),
