@@ -246,7 +246,7 @@ def test_what_pipelines_and_parameter_servers_do_not_do_is_told() -> None:
     in_packs = make_job(
         framework="tensorflow", cluster=servers, communication=Communication.model_validate(SMALL_PACKS)
     )
-    found = {}
+    found: dict[str, str] = {}
     for made in (talking("deepspeed", overlap=True, strategy=stages), plan(in_packs, HOSTS)):
         found |= {item.subject: item.message for item in made.findings if item.code == "collective-setting"}
     assert found == {
