@@ -55,6 +55,8 @@ FAULTY_SCRIPTS = {
 }
 MOST_GROWTH = 1.15
 HANG_S = 6.0
+JOINED_S = 60
+"""By when ranks have to have formed their group; what breaks before that is known only then."""
 DISK = "400m"
 """Of each host, so that it can be filled."""
 UNEXPLAINED = (None, "", "unknown", "exit-code")
@@ -153,11 +155,12 @@ class Soak:
         else:
             path = shell_job(place, nodes, FAULTY_SCRIPTS.get(launch.fault, STEPS))
         document = yaml.safe_load(path.read_text())
+        document["distributed_training"].setdefault("communication", {})["rendezvous_timeout"] = f"{JOINED_S}s"
         document["distributed_training"]["recovery"] = {
             "on_node_failure": launch.policy,
             **({"heartbeat_s": 5, "max_restarts": 2} if launch.policy != "stop" else {}),
             **({"spares": [SPARE]} if launch.policy == "replace" else {}),
-            **({"hang_s": HANG_S, "on_hang": "restart"} if launch.fault == HANG else {}),
+            **({"hang_s": HANG_S, "hang_first_s": JOINED_S, "on_hang": "restart"} if launch.fault == HANG else {}),
             "checkpoint": {"dir": f"/tmp/checkpoints-{launch.number}", "shared": True},
         }
         path.write_text(yaml.safe_dump(document, sort_keys=False))

@@ -123,6 +123,12 @@ def _check_hang(recovery: Recovery) -> Iterator[Finding]:
             message = _("{key} is {seconds:g}, and counts as {least:g}: lines take their time to come from busy hosts")
             told = message.format(key=key, seconds=seconds, least=LEAST_HANG_S)
             yield warning("hang-short", f"{_SECTION}.{key}", told, path=(_SECTION, key))
+    if recovery.hang_s is not None and recovery.hang_first_s is None:
+        message = _(
+            "nothing is a hang before the first step, and in a script that reports none: hang_first_s is not given"
+        )
+        hint = _("Write hang_first_s: 1800, say: longer than it loads and compiles without a line.")
+        yield info("hang-first", f"{_SECTION}.hang_s", message, hint, path=(_SECTION, "hang_s"))
     if recovery.hang_s is None and recovery.hang_first_s is None:
         if "on_hang" in recovery.model_fields_set:
             message = _("without effect, since neither hang_s nor hang_first_s is given: {keys}")
