@@ -296,6 +296,7 @@ class App(ForCaller):
 
         return ensure_controller(directory, expects_client=expects_client, cleans_up=cleans_up)
 
+    @for_caller
     def would_revive(self, directory: JobDirectory, *, cleans_up: bool = False) -> bool:
         """Whether `revive` would start a controller now; changes nothing."""
         from dttui.launch.starting import would_start_controller
@@ -309,6 +310,7 @@ class App(ForCaller):
 
         stop_job(directory, force=force)
 
+    @for_caller
     def hanging(self, directory: JobDirectory) -> NotFinishedError | None:
         """Return what is to be said of a job's controller that gives no sign of life; see `stop_request.hanging`."""
         from dttui.launch.stop_request import hanging

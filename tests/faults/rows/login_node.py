@@ -120,7 +120,8 @@ ROWS = (
     ),
     Fault(
         "controller killed before any of its records",
-        "SIGKILL to it before each record that it writes of a job that is started again, on isolated hosts",
+        "SIGKILL to it before every fourth record that it writes of a job that is started again, on isolated hosts; "
+        "before each of them by `make thorough`",
         ("P1", "P2", "P3", "P4"),
         120,
         (

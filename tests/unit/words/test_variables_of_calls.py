@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import importlib
+import pkgutil
 from collections.abc import Iterator
+from inspect import isfunction
 from pathlib import Path
 
 import pytest
 
 import dttui
+import dttui.app
 from dttui.app import App, Caller
+from dttui.app.caller import ForCaller
 from dttui.errors import HostUnreachableError
 from dttui.inventory.models import Environment
 from dttui.launch.secrets_file import take_secrets
@@ -104,3 +109,14 @@ def test_the_face_looks_at_the_session_of_its_caller(monkeypatch: pytest.MonkeyP
     assert not App().login_session().agent_is_forwarded
     with App(Caller(variables=theirs)).controller_ahead() as spare:
         assert spare is None
+
+
+def test_each_call_of_the_face_speaks_for_who_calls() -> None:
+    """In his language, with his environment: `for_caller` wraps it."""
+    for module in pkgutil.iter_modules(dttui.app.__path__):
+        importlib.import_module(f"dttui.app.{module.name}")
+    parts = [App, *ForCaller.__subclasses__()]
+    calls = {f"{part.__name__}.{name}": call for part in parts for name, call in vars(part).items() if isfunction(call)}
+    bare = {name for name, call in calls.items() if "._" not in name and not hasattr(call, "__wrapped__")}
+    assert len(calls) > 30
+    assert bare == {"App.close"}  # It says nothing and reads nothing.
