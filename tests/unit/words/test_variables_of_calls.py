@@ -115,7 +115,7 @@ def test_each_call_of_the_face_speaks_for_who_calls() -> None:
     """In his language, with his environment: `for_caller` wraps it."""
     for module in pkgutil.iter_modules(dttui.app.__path__):
         importlib.import_module(f"dttui.app.{module.name}")
-    parts = [App, *ForCaller.__subclasses__()]
+    parts: list[type] = [App, *ForCaller.__subclasses__()]
     calls = {f"{part.__name__}.{name}": call for part in parts for name, call in vars(part).items() if isfunction(call)}
     bare = {name for name, call in calls.items() if "._" not in name and not hasattr(call, "__wrapped__")}
     assert len(calls) > 30
