@@ -8,6 +8,7 @@ import json
 import os
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from dtagent.protocol.logs import LogChunk
@@ -61,6 +62,8 @@ class LogCopy:
 
     def __init__(self, folder: Path, cap: CopyCap | None = None, redaction: Redaction | None = None) -> None:
         self._folder = folder
+        self._path = cache(folder.joinpath)
+        """Stream → its copy: to put a path together takes longer than to open it."""
         self._redaction = redaction or Redaction()
         self._cap = cap or CopyCap()
         self._held: dict[str, _Held] = {}
@@ -119,7 +122,7 @@ class LogCopy:
         Raises:
             OSError: there is no room, say; the copy is as it was.
         """
-        if chunk.stream in self._held or not self._cap.takes(self._folder / chunk.stream):
+        if chunk.stream in self._held or not self._cap.takes(self._path(chunk.stream)):
             self._hold(chunk, data)
         else:
             self._append(chunk.stream, self._notice(chunk), data, Cursor(chunk.offset, chunk.inode))
@@ -168,13 +171,13 @@ class LogCopy:
             OSError: there is no room, say; the copy is as it was.
         """
         notice = _("… if there was more of this log, the host has not kept it …")
-        for stream in [name for name in self._cursors if (self._folder / name).exists()]:
+        for stream in [name for name in self._cursors if self._path(name).exists()]:
             self._append(stream, f"{notice}\n".encode(), b"", self.place(stream))
 
     def _append(self, stream: str, notice: bytes, data: bytes, cursor: Cursor) -> None:
         """Append lines of our own, and the bytes that are at `cursor` on the host."""
         make_private(self._folder)
-        with (self._folder / stream).open("a+b", buffering=0) as copy:
+        with self._path(stream).open("a+b", buffering=0) as copy:
             size = copy.seek(0, os.SEEK_END)
             if notice and size:
                 copy.seek(-1, os.SEEK_END)
@@ -190,11 +193,11 @@ class LogCopy:
             searched = os.pread(copy.fileno(), before, size - before) + data
             first = size + len(notice) - before
             found = self._redaction.values_in(searched)
-            write_masks(self._folder / stream, [(first + start, first + end) for start, end in found])
+            write_masks(self._path(stream), [(first + start, first + end) for start, end in found])
             if copy.write(notice + data) < len(notice + data):
                 copy.truncate(size)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), copy.name)
-        self._cap.note(self._folder / stream)
+        self._cap.note(self._path(stream))
 
     def _notice(self, chunk: LogChunk) -> bytes:
         lines = []
