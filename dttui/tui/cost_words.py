@@ -82,7 +82,13 @@ def _assumed(estimate: Estimate) -> str:
     """Return in a few words what the figures rest upon; `estimate` has it whole."""
     gaps = len(estimate.not_counted)
     told = ngettext("{count} option not counted", "{count} options not counted", gaps).format(count=gaps)
-    return " · ".join([_("attention keeps s²"), *([told] if gaps else [])])
+    return " · ".join([attention_text(estimate), *([told] if gaps else [])])
+
+
+def attention_text(estimate: Estimate) -> str:
+    """Return what attention is taken to be."""
+    said = estimate.inputs.get("model.attention")
+    return _("flash attention") if said is not None and said.value == "flash" else _("attention keeps s²")
 
 
 def fit_word(estimate: Estimate) -> StateWord:

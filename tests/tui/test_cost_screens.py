@@ -163,6 +163,7 @@ async def test_a_model_can_be_given_without_a_job_file() -> None:
         await settle(app, pilot)
         assert text_of(app, "#model-text") == "7B · 36 layers · fp16"
         assert "step time" in told(app, "#summary")
+        assert "flash attention" in told(app, "#summary")
         screen = screen_of(app)
         assert model_of(screen.state) == Model(
             parameters=7e9, layers=36, kv_heads=8, attention="flash", precision="fp16"

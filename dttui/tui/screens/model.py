@@ -139,7 +139,7 @@ def _labels() -> dict[str, str]:
         "hidden_size": _("Hidden size"),
         "heads": _("Heads"),
         "kv_heads": _("KV heads"),
-        "ffn_size": _("Feed-forward"),
+        "ffn_size": _("FFN size"),
         "seq_length": _("Sequence"),
         "vocab_size": _("Vocabulary"),
     }

@@ -16,7 +16,7 @@ from dttui.planning import Recommendation
 from dttui.planning.advice_rows import common_gaps, compared, layouts, other_framework, reasons, sought
 from dttui.planning.cost_text import gap_text
 from dttui.sanitize import clean
-from dttui.tui.cost_words import degrees_text, fit_word
+from dttui.tui.cost_words import attention_text, degrees_text, fit_word
 from dttui.tui.screens.dialogs import Dialog
 from dttui.tui.widgets.prose import Prose
 
@@ -78,7 +78,7 @@ def _question(offer: Offer, labels: Mapping[str, str]) -> Content:
             )
         )
     gaps = [gap_text(clean(gap)) for gap in common_gaps(offer.advice.candidates)]
-    told += [*rest, " · ".join([_("attention keeps s²"), *gaps])]
+    told += [*rest, " · ".join([*map(attention_text, [item.estimate for item in offer.advice.candidates[:1]]), *gaps])]
     return Content("\n").join(Content.styled(text, "" if index == 0 else "$muted") for index, text in enumerate(told))
 
 
