@@ -35,6 +35,9 @@ sys.argv[0] = "dtagent"
 runpy.run_module("dtagent", run_name="__main__", alter_sys=True)
 """
 
+OF_THE_JOB = ("collectives", "sealed_rendezvous")
+"""Packages of the payload, which run in the job's interpreter."""
+
 
 def imports_of(path: Path) -> Iterator[tuple[int, str]]:
     """Yield line and top-level name of everything a file imports, by whatever statement."""
@@ -42,8 +45,8 @@ def imports_of(path: Path) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name.partition(".")[0]) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            if path.parent.name == "collectives" and node.level == 1:
-                continue  # It goes by another name where ranks import it.
+            if path.parent.name in OF_THE_JOB and node.level == 1:
+                continue  # It goes by another name where it is imported.
             assert node.level == 0, f"{path}: a relative import"
             yield node.lineno, str(node.module).partition(".")[0]
         elif (
@@ -70,7 +73,7 @@ def test_the_agent_imports_nothing_else() -> None:
         f"{path.relative_to(PACKAGE)}:{line} imports {name}"
         for path in sorted(PACKAGE.rglob("*.py"))
         for line, name in imports_of(path)
-        if name not in allowed | (of_the_job(path) if path.parent.name in ("payload", "collectives") else set())
+        if name not in allowed | (of_the_job(path) if path.parent.name in ("payload", *OF_THE_JOB) else set())
     ]
     assert found == []
 
