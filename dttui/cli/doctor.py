@@ -9,7 +9,7 @@ from dttui.app import App, Caller, Checkup, Site, Trouble
 from dttui.cli.printing import MARKS, Printer, one_line, print_document
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, own_options, read_inventory
-from dttui.errors import UsageError
+from dttui.errors import ExitCode, UsageError
 from dttui.i18n import _, ngettext
 from dttui.inventory import Inventory
 from dttui.planning import without_node
@@ -39,10 +39,21 @@ async def doctor(options: Namespace) -> int:
     elif options.output == "jsonl":
         for item in found.troubles:
             print_document(_as_data(item), "jsonl")
-        print_document({"exit_code": int(found.exit_code), "seconds": found.seconds}, "jsonl")
+        print_document({"exit_code": int(exit_code_of(found)), "seconds": found.seconds}, "jsonl")
     else:
         print_document(_document(found), options.output)
-    return found.exit_code
+    return exit_code_of(found)
+
+
+def exit_code_of(found: Checkup) -> ExitCode:
+    """Return 101 where the time was up, else 4 with a host out of reach, 3 with errors, 6 with warnings, or 0."""
+    if found.is_cut_short:
+        return ExitCode.NOT_FINISHED
+    if found.unreachable:
+        return ExitCode.UNREACHABLE
+    if found.count(Severity.ERROR):
+        return ExitCode.PREFLIGHT
+    return ExitCode.WARNINGS if found.count(Severity.WARNING) else ExitCode.OK
 
 
 def _lines(found: Checkup) -> Iterator[str]:
@@ -86,7 +97,7 @@ def _document(found: Checkup) -> dict[str, object]:
         "errors": found.count(Severity.ERROR),
         "warnings": found.count(Severity.WARNING),
         "seconds": found.seconds,
-        "exit_code": int(found.exit_code),
+        "exit_code": int(exit_code_of(found)),
     }
 
 

@@ -39,7 +39,7 @@ def _finished(directory: JobDirectory, view: JobView, now: float) -> tuple[KeptB
     report = read_report(directory)
     names = {node.name for node in directory.read_plan().nodes}
     environments = [item for item in directory.read_launch().inventory.environments if item.name in names]
-    cause = diagnose(read_evidence(directory, view)).cause if view.exit_code else None
+    cause = diagnose(read_evidence(directory, view)).cause if view.went_wrong else None
     findings = [*bench_findings(report, cause.code if cause is not None else None)]
     if (unkept := record(measured_by(report, environments, now))) is not None:
         findings.append(unkept)

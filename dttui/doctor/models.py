@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from dttui.errors import ExitCode
 from dttui.spec.findings import Finding, Severity
 
 
@@ -61,14 +60,3 @@ class Checkup:
     def count(self, severity: Severity) -> int:
         """Return how many findings of a severity there are."""
         return sum(item.finding.severity is severity for item in self.troubles)
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """101 where the time was up, else 4 with a host out of reach, 3 with errors, 6 with warnings, or 0."""
-        if self.is_cut_short:
-            return ExitCode.NOT_FINISHED
-        if self.unreachable:
-            return ExitCode.UNREACHABLE
-        if self.count(Severity.ERROR):
-            return ExitCode.PREFLIGHT
-        return ExitCode.WARNINGS if self.count(Severity.WARNING) else ExitCode.OK

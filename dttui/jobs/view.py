@@ -343,6 +343,11 @@ class JobView:
         node.unhealthy_since = None if is_well else float(event.data.get("since", event.time))
 
     @property
+    def went_wrong(self) -> bool:
+        """Whether it is over, and has failed or was stopped."""
+        return self.state in (JobState.FAILED, JobState.CANCELLED)
+
+    @property
     def unhealthy(self) -> str:
         """Which hosts are unhealthy, by the job's own command; empty where none is."""
         return unhealthy_text([node.unhealthy for node in self.nodes.values() if node.unhealthy and not node.is_over])

@@ -241,7 +241,7 @@ class BenchScreen(Screen[None]):
         if report is None:
             return Content.styled(_("Nothing was measured between these hosts yet: m measures."), "$muted")
         pieces = [Content(line(self._kept))]
-        if watch is not None and watch.follower.view.exit_code:
+        if watch is not None and watch.follower.view.went_wrong:
             view = watch.follower.view
             state = symbols.job_state(view.state)
             pieces.append(Content.styled(f"{state} {line(view.reason)}", f"${state.colour}"))

@@ -14,6 +14,7 @@ from dtagent.protocol.facts import GpuFacts, HostFacts, PythonFacts
 from dtagent.protocol.probes import Reached, ReachOutcome
 
 from dttui.cli import main
+from dttui.cli.doctor import exit_code_of
 from dttui.doctor.between import judge_drift, judge_reachability
 from dttui.doctor.examination import Examined, MachineSeen
 from dttui.doctor.hosts import judge_host
@@ -221,12 +222,12 @@ def test_the_first_word_of_an_ssh_server_counts_and_what_is_below_match_does_not
 
 def test_the_exit_code_tells_errors_from_warnings_and_those_from_nothing() -> None:
     login = [Trouble(Site.LOGIN, make("c", "login", "m")) for make in (info, warning, error)]
-    assert Checkup((), tuple(login[:1])).exit_code is ExitCode.OK
-    assert Checkup((), tuple(login[:2])).exit_code is ExitCode.WARNINGS
-    assert Checkup((), tuple(login)).exit_code is ExitCode.PREFLIGHT
-    assert Checkup((), tuple(login), unreachable=frozenset(["gpu1"])).exit_code is ExitCode.UNREACHABLE
+    assert exit_code_of(Checkup((), tuple(login[:1]))) is ExitCode.OK
+    assert exit_code_of(Checkup((), tuple(login[:2]))) is ExitCode.WARNINGS
+    assert exit_code_of(Checkup((), tuple(login))) is ExitCode.PREFLIGHT
+    assert exit_code_of(Checkup((), tuple(login), unreachable=frozenset(["gpu1"]))) is ExitCode.UNREACHABLE
     cut_short = Checkup((), tuple(login), unreachable=frozenset(["gpu1"]), is_cut_short=True)
-    assert cut_short.exit_code is ExitCode.NOT_FINISHED
+    assert exit_code_of(cut_short) is ExitCode.NOT_FINISHED
 
 
 # --- the login node ---------------------------------------------------------------------------------------------------
