@@ -155,6 +155,7 @@ async def test_what_was_kept_is_shown_with_the_slow_link_its_curve_and_its_rows(
         assert [regime in table for regime in ("latency-bound", "rising", "near the link")] == [True] * 3
         assert screen.query_one(RegimePlot).border_title is not None
         assert "1.92 Gbit/s (plain TCP: 21 µs)" in text_of(app, "#bench-fit")
+        await until(pilot, lambda: isinstance(app.focused, OptionList), "the list has the focus")
         await pilot.press("end")
         await until(pilot, lambda: "broadcast" in text_of(app, "#bench-table"), "another series is chosen")
 
