@@ -108,6 +108,8 @@ class BenchScreen(Screen[None]):
         self._findings: Sequence[Finding] = ()
         self._kept = ""
         self._series: dict[str, BenchSeries] = {}
+        self._drawn_in: tuple[int, ...] = ()
+        """How many columns there were for what is on screen."""
 
     @property
     def _watch(self) -> BenchWatch | None:
@@ -134,6 +136,7 @@ class BenchScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Show what there is, once its parts are mounted; where there is nothing yet, ask whether to measure."""
+        self.screen_layout_refresh_signal.subscribe(self, self._fit)
         self.call_after_refresh(self._open)
         self.call_after_refresh(self.set_interval, SHOW_S, self.show_news)
 
@@ -270,11 +273,11 @@ class BenchScreen(Screen[None]):
         if is_new:
             options.focus()  # Hidden, it could not have it when the screen came.
         self._show_series()
-        self.call_after_refresh(self._fit, self._room())
+        self._drawn_in = self._room()
 
-    def _fit(self, drawn_in: tuple[int, ...]) -> None:
+    def _fit(self, _screen: Screen[None]) -> None:
         """Draw anew what was drawn before it was known how much room there is."""
-        if self._room() != drawn_in:
+        if self._report is not None and self._room() != self._drawn_in:
             self._show_report()
 
     def _room(self) -> tuple[int, ...]:
