@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
+
+import pytest
 
 from tests.frameworks.launching import apply, example
 from tests.processes import demo_root as demo_root
@@ -12,6 +15,7 @@ from tests.processes import shared_agents as shared_agents
 from tests.unit.frameworks.test_tensorflow import bound, cluster_of
 
 ONE, TWO, THREE = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
+HERE = Path(__file__).parent
 PROXY = {"http_proxy": "http://127.0.0.1:9", "TF_CPP_MIN_LOG_LEVEL": "1"}
 """A proxy that nobody serves: what is asked of it is lost."""
 
@@ -36,6 +40,25 @@ def test_mirrored_workers_train_together_and_go_on_from_their_checkpoint(
     assert losses[17] < losses[1] - 0.5
     config = json.loads((ended.on_host(TWO, demo_root) / "tf_config.json").read_text())
     assert config["task"] == {"type": "worker", "index": 1}
+
+
+def test_gradients_go_in_packs_of_the_bytes_that_the_job_says(tmp_path: Path, tensorflow_python: Path) -> None:
+    losses: dict[str, list[float]] = {}
+    packs: dict[str, tuple[int, int]] = {}
+    for name, talk in (("bare", {}), ("packs", {"allreduce": {"buffer_size": 100_000}})):
+        (tmp_path / name).mkdir()
+        job = example("tensorflow") | {"communication": talk}
+        job["cluster"]["nodes"] = job["cluster"]["nodes"][:2]
+        job["run"] = {"script": "tensorflow_packs.py", "args": ["--steps", "6", "--checkpoint-every", "6"]}
+        ended = apply(tmp_path / name, "tensorflow", job, tensorflow_python, more=[HERE / "tensorflow_packs.py"])
+        losses[name] = [*ended.losses().values()]
+        said = re.findall(r"all_reduce tensors: (\d+) all_reduces, .* num_packs = (\d+)", ended.log(ONE, 0, "err"))
+        packs[name] = max((int(tensors), int(count)) for tensors, count in said)
+    tensors, _ = packs["bare"]
+    assert tensors > 1
+    assert packs == {"bare": (tensors, 1), "packs": (tensors, 2)}, "of 256 KiB, and of what is left"
+    assert losses["packs"] == pytest.approx(losses["bare"], abs=1e-5)
+    assert len(losses["bare"]) == 6
 
 
 def test_a_chief_trains_by_a_worker_and_a_parameter_server_which_end_with_it(
