@@ -83,7 +83,12 @@ class Ran:
     """A job that ran as its attempts' script says, and may be restarted."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, ends: Sequence[End], spares: Sequence[str], waiters: Sequence[str] = ()
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        ends: Sequence[End],
+        spares: Sequence[str],
+        waiters: Sequence[str] = (),
+        delay_s: float = 0.0,
     ) -> None:
         directory = jobs.create("x")
         self.lineups: list[list[str]] = []
@@ -104,7 +109,7 @@ class Ran:
         monkeypatch.setattr(job_run, "Attempt", begin)
         monkeypatch.setattr(turn, "QueuePlaces", FakePlaces)
         FakePlaces.standing, FakePlaces.given_up = set(), set()
-        self._run = JobRun(job, RecoveredState.new(plan(JOB, INVENTORY)), (), self.policy, _at_once)
+        self._run = JobRun(job, RecoveredState.new(plan(JOB, INVENTORY)), (), self.policy, after(delay_s))
 
     async def end(self) -> AttemptOutcome:
         return await self._run.run()
@@ -124,9 +129,14 @@ class Ran:
         return replan
 
 
-def _at_once(outcome: AttemptOutcome, policy: RecoveryPolicy, history: Sequence[AttemptOutcome]) -> Decision:
-    decided = decide(outcome, policy, history)
-    return replace(decided, delay_s=0.0) if isinstance(decided, Restart) else decided
+def after(delay_s: float) -> job_run.Decide:
+    """Return what decides as always, but for how long it waits."""
+
+    def decided(outcome: AttemptOutcome, policy: RecoveryPolicy, history: Sequence[AttemptOutcome]) -> Decision:
+        found = decide(outcome, policy, history)
+        return replace(found, delay_s=delay_s) if isinstance(found, Restart) else found
+
+    return decided
 
 
 def slow(attempt: FakeAttempt, name: str, step: int) -> AttemptOutcome:
@@ -194,3 +204,20 @@ async def test_all_places_in_line_are_given_up_where_no_attempt_follows_since_no
     job = Ran(monkeypatch, [lambda it: slow(it, "a", 9)], ("d",), waiters=("a", "b"))
     assert "another attempt cannot be planned: no such file" in (await job.end()).message
     assert (FakePlaces.standing, FakePlaces.given_up) == (set(), {"a", "b"})
+
+
+async def test_a_delay_is_up_to_a_quarter_shorter_or_longer_so_that_jobs_do_not_begin_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bounds: list[tuple[float, float]] = []
+
+    def longest(low: float, high: float) -> float:
+        bounds.append((low, high))
+        return high
+
+    monkeypatch.setattr("random.uniform", longest)
+    job = Ran(monkeypatch, [lambda it: slow(it, "a", 9), well], ("c",), delay_s=0.2)
+    assert (await job.end()).succeeded
+    (promise,) = (event for event in job.log.every() if event.data.get("state") == JobState.RESTARTING)
+    assert bounds == [(0.75, 1.25)]
+    assert promise.data["until"] - promise.time == pytest.approx(0.25, abs=0.1)
