@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile, is_zipfile
@@ -19,6 +19,7 @@ from dtagent.protocol.events import Event, EventKind
 
 from dttui import jobs
 from dttui.jobs import JobDirectory
+from dttui.jobs.view import NODE_OUT
 from dttui.spec.failure_causes import kind_of
 from tests.agent.conversation import processes_with
 from tests.integration.gangs import ONE, THREE, TWO
@@ -147,10 +148,10 @@ def trains_on_from_parts_on_own_disks(
     return losses
 
 
-def continues_after_a_lost_master(
-    directory: Path, name: str, job: dict[str, Any], python: Path, steps: int
+def continues_after_a_lost_host(
+    directory: Path, name: str, job: dict[str, Any], python: Path, steps: int, lost: str = ONE
 ) -> tuple[dict[int, float], dict[int, float]]:
-    """Train an elastic example on three hosts, and take away the master's; return the losses, and those of a whole run.
+    """Train an elastic example on three hosts, and take away one; return the losses, and those of a whole run.
 
     Args:
         directory: an empty one, for the job files, the scripts and the checkpoints.
@@ -158,6 +159,7 @@ def continues_after_a_lost_master(
         job: what stands below `distributed_training`; a checkpoint every `KEPT_EVERY` steps.
         python: interpreter of the ranks.
         steps: how many it makes.
+        lost: whose host; without the master's, which has the rendezvous, another attempt follows.
     """
     for place in ("whole", "broken"):
         (directory / place).mkdir()
@@ -165,22 +167,38 @@ def continues_after_a_lost_master(
     wait_until(whole.is_over, "the whole run to end", DEADLINE_S)
     running = _start(directory / "broken", name, job, python, {}, CONTINUE, slow_attempts=1)
     _wait_for_steps(running, 0, STEPS_BETWEEN)
-    with _frozen(running, ONE, attempt=0):
-        wait_until(lambda: len(_comebacks(running)) == 1, "the second attempt to make steps", DEADLINE_S)
+    with _frozen(running, lost, attempt=0):
+        wait_until(lambda: _goes_on(running, lost), "the others to make steps", DEADLINE_S)
     wait_until(running.is_over, "the job to end", DEADLINE_S)
     events = running.read_events()
     assert events[-1].data["state"] == "SUCCEEDED", events[-1].message
+    if lost == ONE:
+        _check_second_attempt(running, events)
+    else:
+        assert {event.attempt or 0 for event in events} == {0}
+    left = f"DTTUI_JOB_ID={running.job_id}"
+    wait_until(lambda: not processes_with(left), "what was left on the lost host to end", DEADLINE_S)
+    found, expected = _losses(running, 0), _losses(whole, 0)
+    assert sorted(found) == sorted(expected) == list(range(1, steps + 1))
+    return found, expected
+
+
+def _goes_on(running: JobDirectory, lost: str) -> bool:
+    """Whether steps were made without a host: in another attempt without the master's, else after it was given up."""
+    if lost == ONE:
+        return len(_comebacks(running)) == 1
+    out = [event for event in running.read_events(EventKind.FINDING) if event.data["code"] == NODE_OUT]
+    return bool(out) and out[0].node in (None, lost) and _metrics(running)[-1]["time"] > out[0].time
+
+
+def _check_second_attempt(running: JobDirectory, events: Sequence[Event]) -> None:
+    """Look at how a job went on that has lost its master's host."""
     (restart,) = (event for event in events if event.data.get("state") == "RESTARTING")
     assert restart.data["cause"] == "node-lost"
     assert [node.name for node in running.read_bound_plan(1).plan.nodes] == [TWO, THREE]
     (resumed,) = (event for event in events if event.data.get("resume_from"))
     (comeback,) = _comebacks(running)
     assert f" at step {resumed.data['step'] + 1}, " in comeback.message
-    left = f"DTTUI_JOB_ID={running.job_id}"
-    wait_until(lambda: not processes_with(left), "what was left on the lost host to end", DEADLINE_S)
-    found, expected = _losses(running, 0), _losses(whole, 0)
-    assert sorted(found) == sorted(expected) == list(range(1, steps + 1))
-    return found, expected
 
 
 def _start(
@@ -259,7 +277,8 @@ def _frozen(running: JobDirectory, node: str, *, attempt: int) -> Iterator[None]
         halted.update(pids)
         return not new
 
-    place = f"DTTUI_NODE_RANK={running.read_bound_plan(attempt).plan.nodes[0].node_rank}"
+    nodes = running.read_bound_plan(attempt).plan.nodes
+    place = f"DTTUI_NODE_RANK={next(item.node_rank for item in nodes if item.name == node)}"
     supervisor = json.loads(files.supervisor.read_text())["pid"]
     halt([supervisor, *processes_like("daemon", str(files.directory.parents[2]))])
     try:
