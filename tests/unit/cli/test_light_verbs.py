@@ -115,31 +115,20 @@ async def test_a_job_that_runs_is_looked_at_and_stopped_without_models_planner_s
 def test_light_verbs_take_at_most_two_and_a_half_times_the_cpu_of_importing_pydantic(
     listener: Listener, tmp_path: Path
 ) -> None:
-    """And `validate` five times, in turns, so that a busy machine makes all of them slower alike.
-
-    Found were about 1.2, 1.6, 1.8, 1.7, 1.8, 1.4 and 4.1 times.
-    """
+    """In turns, so that a busy machine makes all of them slower alike: about 1.2, 1.6, 1.8, 1.7, 1.8 and 1.4 times."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(tmp_path)
     (tmp_path / "empty.yaml").write_text("environments: []\n")
-    limits: dict[tuple[str, ...], float] = {
-        ("--version",): 2.5,
-        ("ps",): 2.5,
-        ("logs", "last"): 2.5,
-        ("status", "last"): 2.5,
-        ("stop", "last", "--dry-run"): 2.5,
-        ("envs", "--inventory", str(tmp_path / "empty.yaml")): 2.5,
-        ("validate", str(Path("examples/gpt/job.yaml").resolve())): 5.0,
-    }
-    commands = [("-c", "import pydantic"), *(("-m", "dttui", *verb) for verb in limits)]
+    no_hosts = ("envs", "--inventory", str(tmp_path / "empty.yaml"))
+    verbs = (("--version",), ("ps",), ("logs", "last"), ("status", "last"), ("stop", "last", "--dry-run"), no_hosts)
+    commands = [("-c", "import pydantic"), *(("-m", "dttui", *verb) for verb in verbs)]
     rounds: list[list[float]] = []
     slow: dict[tuple[str, ...], float] = {}
     # Whatever else runs takes the processor's caches from some of them.
     while len(rounds) < ROUNDS or (slow and len(rounds) < MOST_ROUNDS):
         rounds.append([cpu_s(command, environment) for command in commands])
         unit, *taken = map(min, zip(*rounds, strict=True))  # The first of them compiles.
-        found = {verb: cpu / unit for verb, cpu in zip(limits, taken, strict=True)}
-        slow = {verb: ratio for verb, ratio in found.items() if ratio > limits[verb]}
+        slow = {verb: cpu / unit for verb, cpu in zip(verbs, taken, strict=True) if cpu > 2.5 * unit}
     assert slow == {}
 
 
