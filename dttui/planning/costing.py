@@ -26,7 +26,7 @@ from dttui.planning.cost.hardware import GpuTable, GpuType, Hardware, Interconne
 from dttui.planning.cost.layout import Fault, Layout, faults, usual_batch
 from dttui.planning.cost.links import Links, NodeLink, slowest_inside, slowest_link
 from dttui.planning.cost.rules_of_thumb import RulesOfThumb, rules_of_thumb
-from dttui.planning.cost.shape import Attention, ModelShape, exact_count, parameter_count
+from dttui.planning.cost.shape import Attention, ModelShape, exact_count
 from dttui.planning.parallelism import context_degree, pipeline_degree
 from dttui.planning.roster import Member
 from dttui.planning.uncounted import not_counted
@@ -328,15 +328,7 @@ def _virtual_stages(stages: PipelineParallel, shape: ModelShape, pipeline: int) 
 
 def check_shape(shape: ModelShape) -> list[Finding]:
     """Warn of a number of parameters that layers and hidden size contradict: by more than a factor of two."""
-    is_gpt = (shape.kv_heads, shape.head_size, shape.ffn_size, shape.gated, shape.tied) == (
-        None,
-        None,
-        None,
-        False,
-        True,
-    )
-    sizes = (shape.layers, shape.hidden_size, shape.seq_length, shape.vocab_size)
-    by_layers = parameter_count(*sizes) if is_gpt else exact_count(shape)
+    by_layers = exact_count(shape)
     if 1 / _MOST_CONTRADICTION <= shape.parameters / by_layers <= _MOST_CONTRADICTION:
         return []
     text = _("{parameters} parameters are given, and {layers} layers of {hidden} make {count}")

@@ -261,19 +261,13 @@ ROWS = (
         ),
     ),
     Fault(
-        "a host of an elastic job halted that is not the master's",
-        "all of its processes halted while three hosts train by torchrun's c10d; the losses are those of a whole run",
-        ("P3",),
-        300,
-        (f"{_TRAINS_ON}test_ddp_goes_on_without_a_host_that_is_not_its_masters_with_the_losses_of_a_whole_run",),
-    ),
-    Fault(
-        "the rendezvous host of an elastic job off, which is to continue",
-        "the master's host switched off, or all of its processes halted, while three hosts train by torchrun's c10d",
+        "a host of an elastic job off, the rendezvous' too, which is to continue",
+        "the master's host switched off, or all processes of that or another halted, while three hosts train by "
+        "torchrun's c10d",
         ("P3",),
         300,
         (
-            f"{_TRAINS_ON}test_ddp_continues_without_its_masters_host_with_the_losses_of_a_whole_run",
+            f"{_TRAINS_ON}test_ddp_continues_without_a_host_with_the_losses_of_a_whole_run",
             f"{_TRAINS_ON}test_fsdp_continues_without_its_masters_host_with_the_losses_of_a_whole_run",
             f"{_ELASTIC}test_a_job_that_is_to_continue_survives_its_rendezvous_host_by_another_attempt_of_those_that_are_left",
         ),
