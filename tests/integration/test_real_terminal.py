@@ -113,7 +113,7 @@ def test_an_unknown_host_key_and_a_passphrase_are_asked_for_at_the_terminal(
     shown = terminal.wait_for("[yes/no]")
     assert host.fingerprint in "".join(shown.split("\n"))
     terminal.press("yes", "Enter")
-    terminal.wait_for("assphrase")
+    terminal.wait_for("root@gpu1: Passphrase")
     terminal.press("wrong", "Enter")
     terminal.wait_for("That was not it")
     terminal.press("open sesame", "Enter")
@@ -121,6 +121,6 @@ def test_an_unknown_host_key_and_a_passphrase_are_asked_for_at_the_terminal(
     assert known_hosts.read_text()
     terminal.close()
     terminal.start("--apply", shell_job(tmp_path, {"gpu1": 1}, "true"), "--inventory", inventory)
-    terminal.wait_for("assphrase")
+    terminal.wait_for("root@gpu1: Passphrase")  # not the word alone: a warning before it says "passphrase" too
     terminal.press("open sesame", "Enter")
     terminal.wait_for("SUCCEEDED")
