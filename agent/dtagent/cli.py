@@ -80,7 +80,7 @@ def _is_plain(text: str) -> bool:
 def _run(arguments: list[str]) -> int:
     from pathlib import Path
 
-    options = _parser().parse_args(arguments)
+    options = make_parser().parse_args(arguments)
     named = options.root or default_root(takes=options.verb in ("connect", "daemon"))
     root = Path(os.path.abspath(named))  # A daemon has another working directory.
     if options.verb == "connect":
@@ -118,7 +118,8 @@ def _show(options: argparse.Namespace, root: Path) -> int:
     return top.top(root) if options.verb == "top" else top.metrics(root)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
     import argparse
     from pathlib import Path
 

@@ -99,7 +99,7 @@ def _print(
     if not named:
         sys.stderr.write(_("the inventory has no environments") + "\n")
         return
-    rows = [[name, agent_outcome_name(_outcome(item)), *_columns(item)] for name, item in named]
+    rows = [[name, agent_outcome_name(outcome_of(item)), *_columns(item)] for name, item in named]
     if options.action == "status":
         header = [_("HOST"), _("STATE"), _("VERSION"), _("PYTHON"), _("DAEMON"), _("JOBS"), _("NOTE")]
     else:
@@ -108,7 +108,7 @@ def _print(
     whole = [[*row[:-1], *["–"] * (len(header) - len(row)), row[-1]] for row in rows]
     print(table_text(header, whole), end="")
     print_hints([(item.host, item.hint) for item in results if isinstance(item, HostError)])
-    counts = Counter(agent_outcome_name(_outcome(item)) for item in results)
+    counts = Counter(agent_outcome_name(outcome_of(item)) for item in results)
     total = ngettext("{count} host", "{count} hosts", len(results)).format(count=len(results))
     print(f"{total}: " + " · ".join(f"{count} {name}" for name, count in counts.items()))
     if options.dry_run:
@@ -218,11 +218,11 @@ def _document(name: str, item: Deployment | AgentStatus | AgentRemoval | HostErr
     if isinstance(item, AgentStatus):
         return {**item.document(), "host": name}
     if isinstance(item, HostError):
-        return {"host": name, "outcome": _outcome(item), "error": item.message, "hint": item.hint}
-    return {**asdict(item), "outcome": _outcome(item)}
+        return {"host": name, "outcome": outcome_of(item), "error": item.message, "hint": item.hint}
+    return {**asdict(item), "outcome": outcome_of(item)}
 
 
-def _outcome(item: Deployment | AgentStatus | AgentRemoval | HostError) -> str:
+def outcome_of(item: Deployment | AgentStatus | AgentRemoval | HostError) -> str:
     """Return the word of the data: what became of a host."""
     if isinstance(item, AgentStatus):
         return item.state

@@ -81,7 +81,7 @@ async def bench(options: Namespace) -> int:
     interrupts.install()
     printer.note(_("job {id}").format(id=directory.job_id))
     follower = app.follow(directory, reads_samples=False)
-    showing = asyncio.create_task(_show_progress(app, directory, printer))
+    showing = asyncio.create_task(show_progress(app, directory, printer))
     try:
         await follow_job(follower, printer, interrupts)
     finally:
@@ -96,7 +96,7 @@ async def bench(options: Namespace) -> int:
     return ExitCode.NOT_FINISHED if code is None else code
 
 
-async def _show_progress(app: App, directory: JobDirectory, printer: Printer) -> None:
+async def show_progress(app: App, directory: JobDirectory, printer: Printer) -> None:
     """Show how many of the rows are there, until it is cancelled; on a terminal alone."""
     while can_rewrite(sys.stderr):
         with contextlib.suppress(DttuiError, OSError, ValueError):  # Of the job its end is told, whatever is shown.

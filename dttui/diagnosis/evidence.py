@@ -99,7 +99,7 @@ def read_evidence(directory: JobDirectory, view: JobView) -> Evidence:
         found = _node(node, of_node, pythons.get(name, node.plan.python), unseen.get(name, ""), show)
         if name in looked_at:
             readings = tuple(_readings(directory.samples(name), _offset_s(told, name)))
-            launcher = rounds[name].last(_tail(directory, logs[name] / f"{LAUNCHER}.err", show))
+            launcher = rounds[name].last(tail_of(directory, logs[name] / f"{LAUNCHER}.err", show))
             found = replace(found, readings=readings, launcher=launcher)
         nodes.append(found)
     return Evidence(
@@ -332,7 +332,7 @@ def _failed(
     lines: list[LogLine] = []
     if event.node and reads_logs:
         logs = directory.logs(attempt, event.node)
-        lines = [*_tail(directory, logs / f"{name}.out", show), *_tail(directory, logs / f"{name}.err", show)]
+        lines = [*tail_of(directory, logs / f"{name}.out", show), *tail_of(directory, logs / f"{name}.err", show)]
         lines = [line for line in lines if not _OUR_FRAME.match(line.text)]
     if not lines:
         tail = data.get("tail")
@@ -370,12 +370,12 @@ def _crashed(
     found: list[Failed] = []
     for name, rank in islice(_ranks(nodes), MOST_RANKS):
         path = logs[name] / f"{rank}.err"
-        lines = _tail(directory, path, show, counts=False)
+        lines = tail_of(directory, path, show, counts=False)
         raised = exceptions_in([line.text for line in lines])
         if raised and raised[-1].index >= len(lines) - CRASH_LINES:
             message = f"{name}, {rank}: {raised[-1].text.splitlines()[0]}"
             if len(found) < MOST_READ:
-                lines = _tail(directory, path, show)
+                lines = tail_of(directory, path, show)
             with contextlib.suppress(OSError):  # It was removed meanwhile.
                 found.append(Failed(name, rank, message, path.stat().st_mtime, lines=tuple(lines)))
     return found
@@ -408,7 +408,7 @@ def _last_lines(
             with contextlib.suppress(OSError):
                 written.append((path.stat().st_mtime, path))
         for _mtime, path in sorted(written, reverse=True):
-            tail = _tail(directory, path, show, LAST_LINE_BYTES, counts=False)
+            tail = tail_of(directory, path, show, LAST_LINE_BYTES, counts=False)
             lines = [line for line in tail if line.text.strip()]
             if lines:
                 found[rank] = lines[-1]
@@ -416,7 +416,7 @@ def _last_lines(
     return found
 
 
-def _tail(
+def tail_of(
     directory: JobDirectory, path: Path, show: _Show, limit_bytes: int | None = None, *, counts: bool = True
 ) -> list[LogLine]:
     """Return the last lines of a log; of a progress bar that was redrawn, its last state.

@@ -140,7 +140,7 @@ class Fleet:
             except HostError as error:
                 known = self.statuses[key].sample is not None
                 failures = 0 if known and not isinstance(error, BrokenProtocolError) else failures
-                self._set(key, _state_of(error), reason=error.message, hint=error.hint, sample=None)
+                self._set(key, state_of(error), reason=error.message, hint=error.hint, sample=None)
             except Exception as error:  # Else its row would say for ever that it is being looked at.
                 LOG.debug("internal error", exc_info=True)
                 reason = _("{host}: internal error: {error}").format(host=key, error=f"{type(error).__name__}: {error}")
@@ -203,7 +203,8 @@ def _judge(sample: HostSample) -> tuple[EnvironmentState, str]:
     return (EnvironmentState.BUSY, who) if who else (EnvironmentState.IDLE, "")
 
 
-def _state_of(error: HostError) -> EnvironmentState:
+def state_of(error: HostError) -> EnvironmentState:
+    """Return how an environment stands whose host is reached no more, by the error."""
     if isinstance(error, AgentError):
         return EnvironmentState.NO_AGENT
     if isinstance(error, REFUSALS):

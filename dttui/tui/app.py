@@ -92,7 +92,7 @@ def run_app(options: TuiOptions) -> int:
         UsageError: there is no theme of that name.
     """
     app = DttuiApp(options)
-    _log_to_file()
+    log_to_file()
     # What is loaded lives as long as the app; with thousands of environments looking at it again costs 0.1 s each time.
     gc.freeze()
     app.run()
@@ -383,7 +383,7 @@ def _leave_question(running: Sequence[jobs.JobSummary], *, has_edits: bool) -> Q
     return Question(text, (("quit", _("Quit"), "primary"), ("stay", _("Stay"), "default")))
 
 
-def _log_to_file() -> None:
+def log_to_file() -> None:
     """Send logs to a file: what is written to the terminal would spoil the screen."""
     handler: logging.Handler = logging.NullHandler()
     path = locations.log_file()

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from dttui.fleet.deployment.wheel_source import _run_pip, _staging
+from dttui.fleet.deployment.wheel_source import run_pip, staging_directory
 from dttui.transport.ssh.known_hosts import HostKey, append
-from dttui.tui.app import _log_to_file
+from dttui.tui.app import log_to_file
 
 JOB = """
 distributed_training:
@@ -91,12 +91,12 @@ def test_nobody_else_can_read_what_dttui_keeps_beside_jobs(
 ) -> None:
     top = tmp_path / "own"
     append(top / "config/dttui/known_hosts", "gpu1", HostKey("ssh-ed25519", b"key"))
-    with _staging(top / "cache/dttui/wheels/x86_64") as staging:
-        asyncio.run(_run_pip(["-c", "open('a-1-py3-none-any.whl', 'w')"], staging))
+    with staging_directory(top / "cache/dttui/wheels/x86_64") as staging:
+        asyncio.run(run_pip(["-c", "open('a-1-py3-none-any.whl', 'w')"], staging))
     root = logging.getLogger()
     before = root.handlers[:]
     monkeypatch.setenv("XDG_STATE_HOME", str(top / "state"))
-    _log_to_file()
+    log_to_file()
     root.handlers[-1].close()
     root.handlers[:] = before
     assert (top / "state/dttui/dttui.log").exists()

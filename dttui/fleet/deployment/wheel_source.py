@@ -117,14 +117,14 @@ async def _fetch(cache: Path, requirements: tuple[Requirement, ...], architectur
             _("{python} has no pip to fetch wheels with").format(python=sys.executable),
             _("Install pip there, or name a directory that has the wheels: --wheelhouse DIR"),
         )
-    with _staging(cache) as staging:
+    with staging_directory(cache) as staging:
         lock = staging / "requirements.txt"
         lock.write_text(lock_text(requirements))
-        await _run_pip([*_download(architecture, staging), "--require-hashes", "-r", str(lock)], staging)
+        await run_pip([*_download(architecture, staging), "--require-hashes", "-r", str(lock)], staging)
 
 
 @contextlib.contextmanager
-def _staging(cache: Path) -> Iterator[Path]:
+def staging_directory(cache: Path) -> Iterator[Path]:
     """Give a directory whose wheels go into the cache at the end, each in one step."""
     try:
         make_private(cache)
@@ -170,7 +170,12 @@ def _download(architecture: str, directory: Path) -> list[str]:
     return ["-m", "pip", "download", "--only-binary=:all:", "--no-deps", *platforms, *python, "-d", str(directory)]
 
 
-async def _run_pip(arguments: list[str], directory: Path) -> None:
+async def run_pip(arguments: list[str], directory: Path) -> None:
+    """Run pip by this interpreter in a directory.
+
+    Raises:
+        UsageError: it fails, or takes longer than it may.
+    """
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *arguments,

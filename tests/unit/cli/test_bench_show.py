@@ -13,7 +13,7 @@ import pytest
 from dttui import locations
 from dttui.app import App, BenchReport
 from dttui.cli import main
-from dttui.cli.benching import _show_progress
+from dttui.cli.benching import show_progress
 from dttui.cli.printing import Printer
 from dttui.compose import bench_report
 from dttui.compose.bench_report import make_report, read_report
@@ -116,7 +116,7 @@ async def test_how_far_it_is_goes_on_being_looked_at_although_a_look_fails(
     monkeypatch.setattr(bench_report, "read_report", look)
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setenv("TERM", "xterm")
-    showing = asyncio.create_task(_show_progress(App(), JobDirectory(tmp_path / "gone"), Printer("human")))
+    showing = asyncio.create_task(show_progress(App(), JobDirectory(tmp_path / "gone"), Printer("human")))
     second = asyncio.create_task(has_looked_twice.wait())
     await asyncio.wait((showing, second), timeout=60, return_when=asyncio.FIRST_COMPLETED)
     assert not showing.done()

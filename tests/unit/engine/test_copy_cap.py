@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from dtagent.protocol.logs import LogChunk
 
-from dttui.diagnosis.evidence import _tail
+from dttui.diagnosis.evidence import tail_of
 from dttui.engine.copies import copy_cap, log_copy
 from dttui.engine.copies.copy_cap import CopyCap
 from dttui.engine.copies.log_copy import LogCopy
@@ -152,7 +152,7 @@ def test_logs_the_screen_and_a_diagnosis_read_a_cut_copy_as_any_other(directory:
     (watched,) = LogFollower(directory, 0, allowance=watching()).poll(["gpu1"])
     assert watched.lines[-1] == b"line %010d" % last
     assert watched.left_out > 0
-    assert _tail(directory, folder / "0.out", str)[-1].text == f"line {last:010}"
+    assert tail_of(directory, folder / "0.out", str)[-1].text == f"line {last:010}"
 
 
 def test_lines_since_a_time_are_found_behind_what_is_missing(directory: JobDirectory) -> None:

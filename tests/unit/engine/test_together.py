@@ -206,21 +206,23 @@ def test_where_it_is_required_what_is_not_known_does_not_do() -> None:
 
 
 async def test_while_they_run_it_is_told_once_it_is_plain_once_and_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together, "SETTLE_S", 0.05)
+    now_s = 0.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now_s)
     job = Job()
     job.say(none(ALL, "torch"))
 
-    async def looks() -> None:
+    def looks() -> None:
+        nonlocal now_s
         for _look in range(3):
             job.watch.look()
-            await asyncio.sleep(together.SETTLE_S)
+            now_s += together.SETTLE_S
 
-    await looks()
+    looks()
     assert job.told() == []  # They may still be on their way.
     job.nodes[0].record.reports = together.LEAST_REPORTS
-    await looks()
+    looks()
     job.say(none(ALL, "torch", "accelerate"))
-    await looks()
+    looks()
     assert job.told() == [("warning", NONE)]
     assert job.watch.wait_s is None
     view = JobView("x")
@@ -230,7 +232,7 @@ async def test_while_they_run_it_is_told_once_it_is_plain_once_and_taken_back(mo
     view.state, view.reason = JobState.RUNNING, "all 4 ranks run"
     assert view.headline(0.0) == NONE
     job.say(formed(ALL, 4))
-    await looks()
+    looks()
     assert job.told()[1:] == [("info", "all ranks are in one process group now")]
     view.apply([event for event in job.directory.read_events() if event.data.get("code") == APART][-1])
     assert view.headline(0.0) == "all 4 ranks run"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dttui.cli.agents import _outcome
+from dttui.cli.agents import outcome_of
 from dttui.diagnosis.unstarted import why_unstarted
 from dttui.errors import AgentGoneError, AuthenticationError, HostError, HostKeyError, HostUnreachableError
-from dttui.fleet.live import _state_of
+from dttui.fleet.live import state_of
 from dttui.i18n import speaking
 from dttui.spec.failure_causes import HOST_UNREACHABLE
 from tests.fake_transport import FakeHost
@@ -25,8 +25,8 @@ from tests.unit.preflight.test_preflight import Checking
 )
 async def test_envs_agents_and_a_launch_call_a_host_the_same(error: HostError, word: str) -> None:
     board = await Checking(b=FakeHost(error=error)).run()
-    assert _state_of(error).value == word
-    assert _outcome(error) == word
+    assert state_of(error).value == word
+    assert outcome_of(error) == word
     (code,) = [finding.code for finding in board.errors if finding.subject == "b"]
     assert code == word
 
@@ -34,7 +34,7 @@ async def test_envs_agents_and_a_launch_call_a_host_the_same(error: HostError, w
 async def test_a_host_whose_agent_is_gone_is_not_called_out_of_reach_by_a_launch() -> None:
     gone = AgentGoneError("b", "b: there is no agent on this host", "Install it: dttui agents deploy b")
     board = await Checking(b=FakeHost(error=gone)).run()
-    assert _state_of(gone).value == "no agent"
+    assert state_of(gone).value == "no agent"
     (found,) = [finding for finding in board.errors if finding.subject == "b"]
     assert (found.code, found.hint) == ("no-agent", "Install it: dttui agents deploy b")
 

@@ -13,7 +13,7 @@ import dtagent
 import pytest
 from babel.messages.catalog import Catalog
 from babel.messages.pofile import read_po
-from dtagent.cli import _parser as agent_parser
+from dtagent.cli import make_parser as agent_parser
 
 from dttui.cli.arguments import make_parser
 from dttui.frameworks import frameworks
