@@ -14,6 +14,8 @@ def check_passed_on(layout: JobLayout, framework: Framework) -> list[Finding]:
     call = framework.timeout_call
     if seconds is None or call is None:
         return []
+    if any(node.role == "parameter_server" for node in layout.nodes):
+        return [timeout_note(_("with parameter servers nobody waits in a collective: nothing comes of it"))]
     message = _(
         "the file of DTTUI_CONFIG says {seconds:g} s, as distributed.timeout_s, and the script has to pass them on, "
         "as {call}"

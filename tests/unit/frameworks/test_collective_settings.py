@@ -243,15 +243,15 @@ def test_deepspeed_gathers_an_even_number_of_elements_whatever_the_size_is() -> 
 def test_what_pipelines_and_parameter_servers_do_not_do_is_told() -> None:
     stages = Strategy(zero_stage=1, pipeline_parallel_size=2)
     servers = Cluster(nodes=(Node(id="c", role="master"), Node(id="d"), Node(id="a", role="parameter_server")))
-    in_packs = make_job(
-        framework="tensorflow", cluster=servers, communication=Communication.model_validate(SMALL_PACKS)
-    )
-    found: dict[str, str] = {}
+    packs = Communication.model_validate({**SMALL_PACKS, "collective_timeout": "90s"})
+    in_packs = make_job(framework="tensorflow", cluster=servers, communication=packs)
+    codes, found = ("collective-setting", "collective-timeout"), dict[str, str]()
     for made in (talking("deepspeed", overlap=True, strategy=stages), plan(in_packs, HOSTS)):
-        found |= {item.subject: item.message for item in made.findings if item.code == "collective-setting"}
+        found |= {item.subject: item.message for item in made.findings if item.code in codes}
     assert found == {
         "communication.overlap": "DeepSpeed's pipelines reduce after the backward pass, whatever they are told",
         "communication.allreduce.buffer_size": "parameter servers get each gradient by itself",
+        "communication.collective_timeout": "with parameter servers nobody waits in a collective: nothing comes of it",
     }
 
 
