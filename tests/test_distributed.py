@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+import torch.distributed as dist
 from dtagent.payload.collectives import (
     AllGatherOperator,
     AllReduceOperator,
@@ -26,6 +27,7 @@ from dtagent.payload.collectives import (
     DistributedCommunicator,
     GatherOperator,
     MismatchError,
+    NetworkLink,
     PendingError,
     ReduceScatterOperator,
     ScatterOperator,
@@ -35,6 +37,7 @@ from dtagent.payload.collectives import (
     safe_all_reduce,
 )
 from dtagent.payload.collectives.buffers import BufferPool
+from dtagent.payload.collectives.choosing import KnownLinks
 
 pytestmark = pytest.mark.torch
 Result = TypeVar("Result")
@@ -244,6 +247,43 @@ class TestAllReduceOperator:
             in_threads(3, work)
         assert late.value.missing == (1,)
 
+    @pytest.mark.parametrize("what", ["all_reduce", "barrier"])
+    def test_who_comes_too_late_hears_that_it_was_given_up_and_takes_part_in_the_next(self, what: str) -> None:
+        comms = create_ring_topology(2, threads=True)
+
+        def call(comm: DistributedCommunicator, timeout_s: float) -> None:
+            comm.timeout_s = timeout_s
+            if what == "barrier":
+                comm.barrier()
+            else:
+                AllReduceOperator(comm).all_reduce(torch.ones(1))
+
+        with pytest.raises(CollectiveTimeoutError, match=rf"{what} timed out after 0.05 s: rank 1 did not call"):
+            call(comms[0], 0.05)
+        with pytest.raises(CollectiveTimeoutError, match=rf"{what} was broken off: rank 0 gave this rank up") as late:
+            call(comms[1], 0.05)
+        assert late.value.missing == (0,)
+        threads = [threading.Thread(target=call, args=[comm, 30.0]) for comm in comms]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert not any(thread.is_alive() for thread in threads)
+
+    @pytest.mark.parametrize("is_made", [False, True])
+    def test_a_rank_of_several_processes_that_is_alone_is_told_what_it_may_have_forgotten(
+        self, is_made: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("WORLD_SIZE", "3")
+        monkeypatch.setattr(dist, "is_initialized", lambda: is_made)
+        monkeypatch.setattr(dist, "get_rank", lambda: 1)
+        monkeypatch.setattr(dist, "get_world_size", lambda: 3)
+        found = AllReduceOperator(DistributedCommunicator(0, 3)).all_reduce(torch.ones(1))
+        with pytest.raises(PendingError) as early:
+            found.sum()
+        why = "torch's process group has rank 1 of 3 here" if is_made else "call torch.distributed.init_process_group"
+        assert why in str(early.value)
+
 
 class TestBroadcastOperator:
     @pytest.mark.parametrize("root", range(WORLD))
@@ -444,13 +484,23 @@ class TestDistributedIntegration:
         operator = AllReduceOperator(create_ring_topology(WORLD)[0])
         rows = operator.benchmark([(1000,), (10000,), (200000,)], num_trials=2)
         assert [row.size_bytes for row in rows] == [4000, 40000, 800000]
-        # What is small takes its messages' time, and what is large that of its bytes.
-        assert rows[0].seconds < rows[2].seconds < 1000 * rows[0].seconds
-        assert rows[0].bus_bandwidth < rows[2].bus_bandwidth
         (elsewhere,) = operator.benchmark([(10,)], num_trials=1, device="cpu")
         for row in (*rows, elsewhere):
             assert (row.seconds > 0, row.device) == (True, torch.device("cpu"))
             assert row.bus_bandwidth == pytest.approx(1.5 * row.algorithm_bandwidth)
+
+    def test_what_is_small_takes_the_time_of_its_messages_and_what_is_large_that_of_its_bytes(self) -> None:
+        link, took = NetworkLink(1e-4, 1e7), {}
+        for count in (WORLD, 4 * WORLD, 1 << 18):
+            comms = create_ring_topology(WORLD, network=KnownLinks(link))
+            for comm in comms:
+                AllReduceOperator(comm, "ring").all_reduce(torch.ones(count))
+            took[count] = comms[0].network_s or 0.0
+        latency_s = 2 * (WORLD - 1) * link.latency_s
+        assert took[WORLD] == pytest.approx(latency_s, rel=0.01)
+        assert took[WORLD] <= took[4 * WORLD] <= 1.1 * latency_s
+        bus_bandwidth = 2 * (WORLD - 1) / WORLD * 4 * (1 << 18) / took[1 << 18]
+        assert bus_bandwidth == pytest.approx(link.bandwidth, rel=0.01)
 
     @pytest.mark.parametrize(
         ("operator", "whole"),

@@ -95,8 +95,11 @@ def check(comm: DistributedCommunicator, group_of: Callable[[list[Sequence[int]]
     kept = torch.ones(4)
     AllReduceOperator(comm).all_reduce(kept, in_place=True)
     assert kept.sum() == 4 * world
-    together = batch_all_reduce([torch.ones(2), torch.ones(3, dtype=torch.int64)], AllReduceOperator(comm))
-    assert [item.sum().item() for item in together] == [2 * world, 3 * world]
+    brought_here = (torch.full((2,), rank + 1.0), torch.full((3,), rank + 1, dtype=torch.int64))
+    together = batch_all_reduce((item for item in brought_here), AllReduceOperator(comm))
+    assert [item.tolist() for item in together] == [[world * (world + 1) / 2] * 2, [world * (world + 1) // 2] * 3]
+    together = batch_all_reduce(brought_here, AllReduceOperator(comm), "max")
+    assert [item.tolist() for item in together] == [[float(world)] * 2, [world] * 3]
     return count + 5 + check_begun(comm)
 
 
@@ -206,6 +209,11 @@ def check_messages(comm: DistributedCommunicator) -> None:
         comm.send(torch.full((2, 3), comm.rank * 10 + tag), after, tag)
     for tag in (0, 5):
         assert comm.recv(before, (2, 3), torch.int64, tag).eq(before * 10 + tag).all()
+    own = comm.irecv(comm.rank, (3,), torch.float32, 7)
+    comm.send(torch.arange(3.0), comm.rank, 7)
+    assert own.wait(60).tolist() == [0, 1, 2]
+    assert comm.isend(torch.ones(1), comm.rank, (1 << 20) - 1).wait(60) == 1
+    assert comm.recv(comm.rank, (1,), torch.float32, (1 << 20) - 1) == 1
     large, turned = torch.full((1 << 18,), comm.rank), torch.arange(6.0).view(2, 3).t()
     asked = [comm.irecv(before, large.shape, torch.int64, 3), comm.irecv(before, turned.shape, torch.float32, 3)]
     AllReduceOperator(comm).all_reduce(torch.ones(1 << 16))  # They hold up nothing.
@@ -247,7 +255,7 @@ def said(comm: DistributedCommunicator) -> list[str]:
     """Return what this rank gets to hear of what cannot be done; the group stays usable."""
     operator, broadcast, told = AllReduceOperator(comm), BroadcastOperator(comm), []
     last = comm.rank == comm.world_size - 1
-    calls: tuple[Callable[[], torch.Tensor], ...] = (
+    calls: tuple[Callable[[], object], ...] = (
         lambda: operator.all_reduce(torch.ones(3 if last else 2)),
         lambda: operator.all_reduce(torch.ones(2), "avg" if last else "sum"),
         lambda: operator.all_reduce(torch.ones(2).to(torch.uint16 if last else torch.float32)),
@@ -255,6 +263,10 @@ def said(comm: DistributedCommunicator) -> list[str]:
         lambda: broadcast.broadcast(torch.ones(1), "0" if last else 0),  # type: ignore[arg-type]  # that is the mistake
         lambda: operator.all_reduce([1, 2] if last else torch.ones(2)),  # type: ignore[arg-type]  # that is the mistake
         lambda: operator.all_reduce(torch.ones(2), "平均" * 50 if last else "sum"),
+        lambda: operator.all_reduce(torch.ones(2), compression="fp16" if last else None),  # type: ignore[arg-type]
+        lambda: operator.all_reduce(torch.ones(2), timeout="3" if last else 60.0),  # type: ignore[arg-type]
+        lambda: comm.barrier() if last else operator.all_reduce(torch.ones(2)),
+        lambda: AllGatherOperator(comm).all_gather(torch.ones(2, requires_grad=last)),
         lambda: operator.all_reduce(torch.ones(2, dtype=torch.int64), "mean"),
         lambda: ReduceScatterOperator(comm).reduce_scatter(torch.ones(comm.world_size, dtype=torch.int64), "mean"),
     )
@@ -263,7 +275,7 @@ def said(comm: DistributedCommunicator) -> list[str]:
             call()
         except CollectiveError as error:
             told.append(str(error))
-    assert operator.all_reduce(torch.ones(1)) == comm.world_size
+    assert operator.all_reduce(torch.ones(1), timeout=float("inf")) == comm.world_size
     return told
 
 

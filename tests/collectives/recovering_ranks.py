@@ -16,19 +16,22 @@ from dtagent.payload.collectives import (
     broadcast_state,
 )
 
-from tests.collectives.lost_ranks import ENDS, lose_in_round, tell
+from tests.collectives.lost_ranks import ENDS, die, lose_in_round, tell
 from tests.collectives.patience import be_patient
 
 
-def train(comm: DistributedCommunicator, plan: dict[int, tuple[int, str]], steps: int) -> None:
+def train(comm: DistributedCommunicator, plan: dict[int, tuple[int, str]], steps: int, dies_after: int | None) -> None:
     """Fit a number of parameters by gradients of all ranks; tell of each loss, and what came out.
 
     Args:
         comm: of this rank.
         plan: step → the rank that is lost in it, by its first number, and how: where it is `slow`, for a while.
         steps: how many.
+        dies_after: the rank that ends after the first loss, before it has called any collective of the new group; then
+            ranks do nothing together before the first step.
     """
-    model = torch.nn.Linear(300, 200, bias=False)  # Each rank with values of its own.
+    torch.manual_seed(comm.rank if dies_after is None else 0)
+    model = torch.nn.Linear(300, 200, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     operator, step = AllReduceOperator(comm, "ring"), 0
     weights = [model.weight]
@@ -40,7 +43,8 @@ def train(comm: DistributedCommunicator, plan: dict[int, tuple[int, str]], steps
         optimizer.load_state_dict(found["optimizer"])
         return int(found["step"])
 
-    equalise()
+    if dies_after is None:
+        equalise()
     done: set[int] = set()
     while step < steps:
         victim, how = plan.get(step, (None, ""))
@@ -58,11 +62,18 @@ def train(comm: DistributedCommunicator, plan: dict[int, tuple[int, str]], steps
         except CollectiveTimeoutError as error:
             tell(missing=error.missing, message=str(error))
             began = time.monotonic()
-            if how == "slow":
-                comm.rebuild()
-            else:
-                comm.shrink()
-            step = equalise()
+            while True:
+                if how == "slow":
+                    comm.rebuild()
+                else:
+                    comm.shrink()
+                if comm.original_rank == dies_after:
+                    die()
+                try:
+                    step = equalise()
+                    break
+                except CollectiveTimeoutError as another:
+                    tell(missing=another.missing, message=str(another))
             tell(took=time.monotonic() - began, rank=comm.rank, ranks=comm.original_ranks)
     tell(step=step, sum=weights[0].double().sum().item())
 
@@ -73,10 +84,13 @@ def main(rank: int, world_size: int, place: str, timeout_s: float, *losses: str)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=60))
     torch.set_num_threads(1)
     comm = DistributedCommunicator(rank, world_size, timeout_s=30)
-    AllReduceOperator(comm).all_reduce(torch.ones(1))  # Torch is imported everywhere.
-    comm.timeout_s = timeout_s
-    plan = {int(step): (int(victim), how) for step, victim, how in (loss.split(":") for loss in losses)}
-    train(comm, plan, max(plan) + 3)
+    dies_after = next((int(word.partition(":")[2]) for word in losses if word.startswith("then:")), None)
+    if dies_after is None:
+        AllReduceOperator(comm).all_reduce(torch.ones(1))  # Torch is imported everywhere.
+        comm.timeout_s = timeout_s
+    found = [loss.split(":") for loss in losses if not loss.startswith("then:")]
+    plan = {int(step): (int(victim), how) for step, victim, how in found}
+    train(comm, plan, max(plan) + 3, dies_after)
     sys.stdin.read()  # Until all have told.
     os._exit(0)  # Gloo may abort where its group has lost somebody.
 

@@ -106,7 +106,7 @@ def python(module: str, *arguments: object) -> list[str]:
 
 def check_mistakes(told: Sequence[str], world_size: int) -> None:
     """Look at what a rank has heard of what cannot be done, as `gloo_ranks.said` tries it."""
-    shape, op, dtype, root, text, no_tensor, long, *means = told
+    shape, op, dtype, root, text, no_tensor, long, compression, timeout, other, gradient, *means = told
     last = f"rank {world_size - 1}"
     assert "bring another shape" in shape
     assert f"{last}: there is no operation 'avg'" in op
@@ -115,6 +115,12 @@ def check_mistakes(told: Sequence[str], world_size: int) -> None:
     assert f"{last}: a root is the number of a rank, and not '0'" in text
     assert f"{last}: a collective is of tensors, and this is a list" in no_tensor
     assert f"{last}: there is no operation '平均平均" in long
+    assert f"{last}: a compression is one of" in compression
+    assert f"{last}: a time-out is a number of seconds, and not '3'" in timeout
+    assert "call another collective than" in other
+    assert "barrier" in other
+    assert "all_reduce" in other
+    assert "bring a tensor with another requires_grad" in gradient
     assert len(means) == 2
     assert all("mean" in mean and "torch.int64" in mean for mean in means), means
 

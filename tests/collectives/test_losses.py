@@ -16,7 +16,9 @@ from tests.lab.interpreter import USER_PYTHON
 
 pytest.importorskip("torch")
 
+from dtagent.payload.collectives import CollectiveError
 from dtagent.payload.collectives.rank_status import Door, RankStanding, judge
+from dtagent.payload.collectives.regrouping import Regrouping
 
 pytestmark = pytest.mark.torch
 ROOT = Path(__file__).parents[2]
@@ -62,6 +64,11 @@ def test_who_is_to_blame_is_known_less_than_a_second_after_the_time_out() -> Non
             taken.append(time.monotonic() - began)
             assert (loss.missing, loss.reason) == ([1, 2], "did not answer")
     assert min(taken) < 1.0, taken
+
+
+def test_where_nobody_has_said_where_to_ask_the_way_on_is_told() -> None:
+    with pytest.raises(CollectiveError, match="lost before its ranks had told each other where they answer: start the"):
+        Regrouping(RankStanding(0), 3).meet(everyone=True, timeout_s=1.0)
 
 
 def test_a_host_that_is_cut_off_is_named_though_it_held_the_store(breakable_lab3: Lab) -> None:
@@ -120,6 +127,19 @@ def test_five_go_on_through_three_losses_one_after_another(tmp_path: Path) -> No
         ends = [ranks[rank].told() for rank in (1, 3)]
         assert ends[0]["step"] == 6
         assert ends[0] == ends[1]
+
+
+def test_losses_in_the_very_first_collective_of_a_group_and_of_the_next_one_are_survived(tmp_path: Path) -> None:
+    """Nobody has heard anything of anybody over either group."""
+    with started([python(TRAINS, rank, 5, tmp_path / "store", 30, "0:1:kill", "then:3") for rank in range(5)]) as ranks:
+        left = [ranks[0], ranks[2], ranks[4]]
+        assert [rank.told()["missing"] for rank in left] == [[1]] * 3
+        ranks[3].told()
+        assert [rank.told()["missing"] for rank in left] == [[2]] * 3, "by its number in the new group"
+        assert [rank.told()["ranks"] for rank in left] == [[0, 2, 4]] * 3
+        ends = [rank.told() for rank in left]
+        assert ends[0]["step"] == 3
+        assert ends[0] == ends[1] == ends[2]
 
 
 def test_a_rank_that_was_stopped_trains_on_with_all_others_after_a_rebuild(tmp_path: Path) -> None:

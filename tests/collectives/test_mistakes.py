@@ -17,9 +17,11 @@ from dtagent.payload.collectives import (
     BroadcastOperator,
     CollectiveError,
     DistributedCommunicator,
+    GradientSynchronizer,
     batch_all_reduce,
     broadcast_state,
     create_ring_topology,
+    safe_all_reduce,
 )
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:ComplexHalf|Sparse")]
@@ -83,6 +85,8 @@ all_reduce_of: Any = AllReduceOperator
 all_gather_of: Any = AllGatherOperator
 broadcast_of: Any = BroadcastOperator
 batched: Any = batch_all_reduce
+communicator_of: Any = DistributedCommunicator
+ring_of: Any = create_ring_topology
 in_both_ways = pytest.mark.parametrize("told_by", [told_in_turn, told_in_threads])
 
 
@@ -143,6 +147,28 @@ def test_a_tensor_without_values_in_a_row_is_told_to_all(
             lambda comm, other: batched([other or 1], all_reduce_of(comm))[0],
             "tensors, and this is a int",
         ),
+        (
+            lambda comm, other: batched(other or 7, all_reduce_of(comm))[0],
+            "tensors, and this is a int",
+        ),
+        (
+            lambda comm, other: all_reduce_of(comm).all_reduce(torch.ones(1), compression=None if other else "fp16"),
+            "HalfPrecision(), TopK(), PowerSgd(), and not 'fp16'",
+        ),
+        (
+            lambda comm, other: all_reduce_of(comm).all_reduce(torch.ones(1), timeout=9.0 if other else "3"),
+            "a number of seconds, and not '3'",
+        ),
+        (
+            lambda comm, other: all_reduce_of(comm).all_reduce(torch.ones(1), timeout=9.0 if other else float("nan")),
+            "a number of seconds, and not nan",
+        ),
+        (
+            lambda comm, other: all_reduce_of(comm).all_reduce(
+                torch.ones(4) if other else torch.ones(1).expand(4), in_place=True
+            ),
+            "whose elements share memory",
+        ),
     ],
 )
 def test_a_mistake_of_one_rank_that_is_no_tensor_or_number_is_told_to_all(
@@ -152,6 +178,40 @@ def test_a_mistake_of_one_rank_that_is_no_tensor_or_number_is_told_to_all(
     for message in told:
         assert message.startswith("rank 1: ")
         assert said in message
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda comm: comm.send(torch.ones(1), 1, 1 << 20), "a tag is a number from 0 to 1048575, and not 1048576"),
+        (lambda comm: comm.isend(torch.ones(1), 1, -1), "a tag is a number from 0 to 1048575, and not -1"),
+        (lambda comm: comm.recv(1, (1,), torch.float32, 1 << 40), "a tag is a number"),
+        (lambda comm: comm.irecv(1, (1,), torch.float32, "a"), "and not 'a'"),
+        (lambda comm: comm.send(torch.ones(1), "1"), "there is no rank '1': ranks are 0 to 2"),
+        (lambda comm: comm.send([1, 2], 1), "a message is a tensor, and this is a list"),
+        (lambda comm: comm.isend(None, 1), "a message is a tensor, and this is a NoneType"),
+        (lambda comm: communicator_of("0", 4), "there is no rank '0': ranks are 0 to 3"),
+        (lambda comm: communicator_of(0, 4, timeout_s=float("nan")), "a time-out is a number of seconds"),
+        (lambda comm: ring_of("4"), "world_size is '4', and has to be a number, 1 at least"),
+        (lambda comm: all_reduce_of(comm).benchmark([1000]), "a shape is of lengths, as (1000,) is, and not 1000"),
+        (lambda comm: all_reduce_of(comm).benchmark([(-1,)]), "and not (-1,)"),
+        (lambda comm: GradientSynchronizer(torch.nn.Linear(2, 2), comm, bucket_bytes=0), "bucket_bytes is 0"),
+    ],
+)
+def test_what_is_wrong_by_itself_is_refused_before_others_feel_it(call: Callable[[Any], Any], said: str) -> None:
+    (comm, *_others) = create_ring_topology(WORLD)
+    with pytest.raises(CollectiveError) as refused:
+        call(comm)
+    assert said in str(refused.value)
+
+
+def test_time_outs_that_are_none_or_for_ever_are_taken() -> None:
+    comm, _silent = create_ring_topology(2, threads=True)
+    comm.timeout_s = 0.05
+    with pytest.raises(TimeoutError, match="All-Reduce operation timed out"):
+        safe_all_reduce(torch.ones(1), AllReduceOperator(comm), None)
+    told = told_in_threads(lambda comm: AllReduceOperator(comm).all_reduce(torch.ones(1), timeout=float("inf")))
+    assert told == [""] * WORLD
 
 
 def test_a_state_that_cannot_be_packed_is_told_to_all() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def batch_all_reduce(
-    tensors: Sequence[torch.Tensor], all_reduce_op: AllReduceOperator, op: str = "sum"
+    tensors: Iterable[torch.Tensor], all_reduce_op: AllReduceOperator, op: str = "sum"
 ) -> list[torch.Tensor]:
     """Return the reduced tensors, each of its own shape and type.
 
@@ -25,6 +25,7 @@ def batch_all_reduce(
 
     Raises: as `AllReduceOperator.all_reduce`.
     """
+    tensors = [*tensors] if isinstance(tensors, Iterable) else [tensors]
     for tensor in tensors:
         if not isinstance(tensor, torch.Tensor):
             return [all_reduce_op.all_reduce(tensor, op)]  # Which tells all ranks.

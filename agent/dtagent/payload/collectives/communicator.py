@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import operator
+import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -22,6 +25,13 @@ from .torch_group import TorchGroup, backend_of
 
 TIMEOUT_S = 300.0
 """How long ranks are waited for, where nothing else is said."""
+MOST_TAGS = 1 << 20
+"""Tags of messages are below; the others are those of collectives."""
+_FOR_EVER_S = 1e8
+"""Three years: what is longer is more than some clocks take."""
+
+
+_NOTHING = torch.empty(0)
 
 
 class DistributedCommunicator:
@@ -45,16 +55,17 @@ class DistributedCommunicator:
     def __init__(
         self, rank: int, world_size: int, group: Backend | None = None, *, timeout_s: float = TIMEOUT_S
     ) -> None:
-        if world_size < 1:
-            raise CollectiveError(f"world_size is {world_size}, and has to be 1 at least")
-        if not 0 <= rank < world_size:
-            raise CollectiveError(f"there is no rank {rank}: ranks are 0 to {world_size - 1}")
-        self.rank = rank
+        world_size = _world_size(world_size)
+        self.rank = _rank(rank, world_size)
         self.world_size = world_size
         self.original_ranks: tuple[int, ...] = tuple(range(world_size))
         """By rank, what number each had at first, before any `shrink`."""
-        self.timeout_s = timeout_s
-        self.group: Backend = group if group is not None else _torch_group(rank, world_size) or _meeting_point(self)
+        self.timeout_s, fault = _waiting_s(timeout_s, TIMEOUT_S)
+        if fault:
+            raise CollectiveError(fault)
+        self.group: Backend = (
+            group if group is not None else _torch_group(self.rank, world_size) or _meeting_point(self)
+        )
 
     @property
     def original_rank(self) -> int:
@@ -72,8 +83,8 @@ class DistributedCommunicator:
         return self.group.network_s if isinstance(self.group, SimulatedGroup) and self.group.network else None
 
     def send(self, data: torch.Tensor, dst_rank: int, tag: int = 0) -> None:
-        """Send a tensor to a rank. Raises CollectiveError where there is no such rank."""
-        self._check(dst_rank)
+        """Send a tensor to a rank, with a tag from 0 to 1048575. Raises CollectiveError where there is no such rank."""
+        self._check(dst_rank, tag, data)
         self.group.send(data, self.rank, dst_rank, tag)
 
     def recv(self, src_rank: int, shape: Sequence[int] | torch.Size, dtype: torch.dtype, tag: int = 0) -> torch.Tensor:
@@ -84,7 +95,7 @@ class DistributedCommunicator:
             CollectiveTimeoutError: nothing came in time.
             MismatchError: it is of another shape or type.
         """
-        self._check(src_rank)
+        self._check(src_rank, tag)
         return queue_of(self.group, self.rank, "recv", src_rank, tag).in_turn(
             lambda: self.group.receive(src_rank, self.rank, tuple(shape), dtype, tag, self.timeout_s)
         )
@@ -97,7 +108,7 @@ class DistributedCommunicator:
 
         Raises CollectiveError where there is no such rank, or the back-end cannot do it.
         """
-        self._check(dst_rank, in_threads=True)
+        self._check(dst_rank, tag, data, in_threads=True)
         wait = self.group.begin_send(data, self.rank, dst_rank, tag, self.timeout_s)
         if not self.waits:
             return PendingHandle(wait)
@@ -116,7 +127,7 @@ class DistributedCommunicator:
         Raises CollectiveError where there is no such rank, or the back-end cannot do it, and where the system has no
         thread for it.
         """
-        self._check(src_rank, in_threads=True)
+        self._check(src_rank, tag, in_threads=True)
         sizes = tuple(shape)
         return self._begun(
             lambda: self.group.receive(src_rank, self.rank, sizes, dtype, tag, self.timeout_s), "recv", src_rank, tag
@@ -158,11 +169,13 @@ class DistributedCommunicator:
             CollectiveTimeoutError: some have not called in time; their ranks are its `missing`.
         """
         device = self.group.device
+        limit_s, waits_wrong = _waiting_s(timeout_s, self.timeout_s)
+        fault = fault or waits_wrong or (_no_place(tensor) if in_place else "")
         called = request(kind, tensor, op, root, algorithm, self.world_size, device, fault, compression)
         brought = torch.empty(0) if called.fault else tensor  # Of which kind it is may be what cannot be done.
-        limit_s = self.timeout_s if timeout_s is None else timeout_s
         return queue_of(self.group, self.rank).in_turn(
-            lambda: self.group.call(self.rank, called, brought, in_place=in_place, timeout_s=limit_s), timeout_s
+            lambda: self.group.call(self.rank, called, brought, in_place=in_place, timeout_s=limit_s),
+            None if timeout_s is None else limit_s,
         )
 
     @property
@@ -214,14 +227,20 @@ class DistributedCommunicator:
         queue_of(self.group, self.rank).in_turn(lambda: self._regroup(everyone=False, timeout_s=timeout_s))
 
     def _regroup(self, *, everyone: bool, timeout_s: float | None) -> None:
-        limit_s = 2 * self.timeout_s if timeout_s is None else timeout_s
+        limit_s, fault = _waiting_s(timeout_s, 2 * self.timeout_s)
+        if fault:
+            raise CollectiveError(fault)
         self.group, members = self.group.regroup(self.rank, everyone=everyone, timeout_s=limit_s)
         self.rank, self.world_size = list(members).index(self.rank), len(members)
         self.original_ranks = tuple(self.original_ranks[old] for old in members)
 
-    def _check(self, peer: int, *, in_threads: bool = False) -> None:
-        if not 0 <= peer < self.world_size:
-            raise CollectiveError(f"there is no rank {peer}: ranks are 0 to {self.world_size - 1}")
+    def _check(self, peer: int, tag: int, data: torch.Tensor | None = _NOTHING, *, in_threads: bool = False) -> None:
+        """Raise CollectiveError before anything is sent: what only one rank gets wrong would be felt by others."""
+        _rank(peer, self.world_size)
+        if not isinstance(data, torch.Tensor):
+            raise CollectiveError(f"a message is a tensor, and this is a {type(data).__name__}")
+        if not hasattr(type(tag), "__index__") or not 0 <= operator.index(tag) < MOST_TAGS:
+            raise CollectiveError(f"a tag is a number from 0 to {MOST_TAGS - 1}, and not {tag!r}")
         if in_threads and not self.group.takes_threads:
             raise CollectiveError(
                 "this MPI takes calls of one thread at a time: use send and recv, or let mpi4py.rc.thread_level be "
@@ -248,12 +267,53 @@ def create_ring_topology(
     Raises:
         CollectiveError: below 1, or the hosts do not have each rank once.
     """
+    world_size = _world_size(world_size)
     if hosts is not None and sorted(rank for members in hosts for rank in members) != list(range(world_size)):
         raise CollectiveError(f"hosts have to name each rank from 0 to {world_size - 1} once")
-    if world_size < 1:
-        raise CollectiveError(f"world_size is {world_size}, and has to be 1 at least")
     group = SimulatedGroup(world_size, blocking=threads, hosts=hosts, network=network)
     return [DistributedCommunicator(rank, world_size, group) for rank in range(world_size)]
+
+
+def _world_size(value: object) -> int:
+    number = operator.index(value) if hasattr(type(value), "__index__") else 0  # type: ignore[arg-type]
+    if number < 1:
+        raise CollectiveError(f"world_size is {value!r}, and has to be a number, 1 at least")
+    return number
+
+
+def _rank(value: object, world_size: int) -> int:
+    number = operator.index(value) if hasattr(type(value), "__index__") else -1  # type: ignore[arg-type]
+    if not 0 <= number < world_size:
+        raise CollectiveError(f"there is no rank {value!r}: ranks are 0 to {world_size - 1}")
+    return number
+
+
+def _waiting_s(value: object, usual_s: float) -> tuple[float, str]:
+    """Return how long others are waited for; and where that is no time, why, for all ranks to be told."""
+    if value is None:
+        return usual_s, ""
+    if isinstance(value, (int, float)) and not math.isnan(value) and value >= 0:
+        return min(float(value), _FOR_EVER_S), ""
+    return usual_s, f"a time-out is a number of seconds, and not {value!r}"
+
+
+def _no_place(tensor: object) -> str:
+    """Return why a tensor cannot hold a result."""
+    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
+        return ""  # Which is a reason by itself.
+    if any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape)):
+        return "in place there is no room in an expanded tensor, whose elements share memory: take its clone()"
+    return ""
+
+
+def _why_alone() -> str:
+    """Return what a rank of several processes may have forgotten, whose group is of this process alone."""
+    if dist.is_available() and dist.is_initialized():
+        return f"; torch's process group has rank {dist.get_rank()} of {dist.get_world_size()} here"
+    ranks = os.environ.get("WORLD_SIZE", "")
+    if ranks.isdigit() and int(ranks) > 1:
+        return f"; this process is one of WORLD_SIZE={ranks}: call torch.distributed.init_process_group first"
+    return ""
 
 
 _open: dict[int, list[tuple[SimulatedGroup, dict[int, weakref.ref[DistributedCommunicator]]]]] = {}
@@ -296,7 +356,7 @@ def _meeting_point(comm: DistributedCommunicator) -> SimulatedGroup:
                 if len(members) == world_size:
                     del groups[place]
                 return group
-        made = SimulatedGroup(world_size)
+        made = SimulatedGroup(world_size, hint=_why_alone())
         if world_size > 1:
             groups.append((made, {rank: weakref.ref(comm)}))
         return made

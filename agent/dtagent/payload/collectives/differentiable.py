@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .errors import CollectiveError
+from .requests import REQUIRES_GRAD
 from .schedules import Collective
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class GatheredRows(torch.autograd.Function):
     def forward(ctx: Any, tensor: torch.Tensor, call: Call, comm: DistributedCommunicator) -> torch.Tensor:
         """Return the rows of all ranks; how many each brings is asked besides, as gradients go back by it."""
         own = torch.tensor([len(tensor) if tensor.dim() else 1])
-        lengths = comm.call(Collective.ALL_GATHER, own).tolist()
+        lengths = comm.call(Collective.ALL_GATHER, own, compression=REQUIRES_GRAD).tolist()
         ctx.comm, ctx.shape = comm, tensor.shape
         ctx.begin, ctx.rows = sum(lengths[: comm.rank]), lengths[comm.rank]
         # As a reduce-scatter shares rows out.

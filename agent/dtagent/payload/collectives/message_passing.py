@@ -13,9 +13,10 @@ import functools
 import json
 import time
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -25,8 +26,9 @@ from .buffers import BufferPool
 from .choosing import KnownLinks
 from .errors import CollectiveError, CollectiveTimeoutError, MismatchError, named
 from .pipeline import Pipeline
-from .rank_status import Door, RankStanding, ask, judge
+from .rank_status import Door, RankStanding, judge
 from .requests import (
+    BARRIER,
     OPS,
     Request,
     VectorLayout,
@@ -55,7 +57,6 @@ _HEADER_BYTES = 512
 _FAULT_BYTES = 200
 _CALLS, _MESSAGES, _SHAPES, _DOORS = 1 << 20, 1 << 21, 1 << 22, 1 << 23
 """Tags of ours: what ranks call, what collectives send, what messages of the script's are like, where ranks answer."""
-_FIRST_ANSWER_S = 2.0
 
 
 class _Agreement(NamedTuple):
@@ -105,6 +106,8 @@ class MessageGroup(ABC):
         self._steps = list(steps_of(rank, world_size))
         self._rooms: list[torch.Tensor] = []
         """Where the others' messages of what they call arrive, one for each of its steps."""
+        self._to_itself: defaultdict[int, SimpleQueue[torch.Tensor]] = defaultdict(SimpleQueue)
+        """Tag → what this rank has sent itself: no connection leads there."""
         self._unsent: deque[tuple[Any, torch.Tensor, int]] = deque()
         """What `send` has not waited for, with the memory that it is sent from and to whom."""
 
@@ -218,15 +221,16 @@ class MessageGroup(ABC):
             host, port, secret = _decoded(message)
             if host:
                 doors[peer] = Door(host, int(port), secret)
-        # A host may listen at an address that others do not reach; of such ranks nothing can be known later.
-        answers = ask(doors, min(_FIRST_ANSWER_S, max(0.0, deadline - time.monotonic())))
-        self.standing.doors = {peer: door for peer, door in doors.items() if isinstance(answers[peer], dict)}
+        self.standing.know(doors, deadline - time.monotonic())
 
     def send(self, data: torch.Tensor, source: int, target: int, tag: int) -> None:
         """Send a copy, and what it is like; does not wait until it is received, but where much is not.
 
         Raises CollectiveTimeoutError where the oldest of that is not received in time.
         """
+        if target == self.rank:
+            self._to_itself[tag].put(data.detach().clone())
+            return
         while len(self._unsent) >= MOST_UNSENT:
             work, _memory, peer = self._unsent.popleft()
             self._wait(work, peer, time.monotonic() + SEND_S)
@@ -237,6 +241,9 @@ class MessageGroup(ABC):
         self, data: torch.Tensor, source: int, target: int, tag: int, timeout_s: float
     ) -> Callable[[], torch.Tensor]:
         """Begin to send a tensor, as `Backend.begin_send`: a copy where it is not in one piece, or not on the CPU."""
+        if target == self.rank:
+            self.send(data, source, target, tag)
+            return lambda: data
         deadline = time.monotonic() + timeout_s
         begun = self._post_message(data.detach().to("cpu").contiguous(), target, tag)
 
@@ -266,33 +273,49 @@ class MessageGroup(ABC):
             CollectiveTimeoutError: nothing came in time; the group is of no use any more.
             MismatchError: what came is of another shape or type.
         """
-        deadline = time.monotonic() + timeout_s
-        told = torch.zeros(_HEADER_BYTES, dtype=torch.uint8)
-        self._wait(self._post_receive(told, source, _SHAPES + tag), source, deadline)
-        kind, *sizes = _decoded(told)
-        sent_type, sent_shape = getattr(torch, kind.partition(".")[2]), tuple(map(int, sizes))
-        message = torch.empty(sent_shape, dtype=sent_type)
-        if message.numel():
-            flat = message.view(-1).view(torch.uint8)
-            self._wait(self._post_receive(flat, source, tag), source, deadline)
-        if (sent_shape, sent_type) != (tuple(shape), dtype):
+        message = self._received(source, tag, timeout_s)
+        if (tuple(message.shape), message.dtype) != (tuple(shape), dtype):
             raise MismatchError(
-                f"{named([source])} sent {sent_shape} of {sent_type}, and {named([target])} expects {tuple(shape)} "
-                f"of {dtype}"
+                f"{named([source])} sent {tuple(message.shape)} of {message.dtype}, and {named([target])} expects "
+                f"{tuple(shape)} of {dtype}"
             )
         return message.to(self.device)
 
+    def _received(self, source: int, tag: int, timeout_s: float) -> torch.Tensor:
+        """Return what was sent, whatever it is. Raises CollectiveTimeoutError."""
+        if source == self.rank:
+            try:
+                return self._to_itself[tag].get(timeout=timeout_s)
+            except Empty:
+                told = f"recv timed out after {timeout_s:g} s: {named([source])} has sent itself nothing"
+                raise CollectiveTimeoutError(told, [source]) from None
+        deadline = time.monotonic() + timeout_s
+        told_of = torch.zeros(_HEADER_BYTES, dtype=torch.uint8)
+        self._wait(self._post_receive(told_of, source, _SHAPES + tag), source, deadline)
+        kind, *sizes = _decoded(told_of)
+        message = torch.empty(tuple(map(int, sizes)), dtype=getattr(torch, kind.partition(".")[2]))
+        if message.numel():
+            flat = message.view(-1).view(torch.uint8)
+            self._wait(self._post_receive(flat, source, tag), source, deadline)
+        return message
+
     def barrier(self, rank: int, timeout_s: float) -> None:
-        """Wait until all ranks are here, and what this one sent is received. Raises CollectiveTimeoutError."""
+        """Wait until all ranks are here, and what this one sent is received.
+
+        Raises:
+            CollectiveTimeoutError: some did not come in time.
+            MismatchError: others have called something else.
+        """
         with self._taking_part("barrier", timeout_s) as deadline:
-            self._tell(Request(Collective.BROADCAST, (), torch.uint8), b"", deadline)
+            told = self._tell(Request(Collective.BROADCAST, (), torch.uint8, algorithm=BARRIER), b"", deadline)
+            _agreed(told.calls, told.sizes, self.rank)
             while self._unsent:
                 work, _memory, peer = self._unsent.popleft()
                 self._wait(work, peer, deadline)
 
     def _tell(self, request: Request, values: bytes, deadline: float) -> Told:
         """Tell all ranks what this one calls, and brings along; return what each does."""
-        if self.standing.door is None and self.world_size > 1:
+        if not self.standing.is_introduced and self.world_size > 1:
             self._introduce(deadline)
         if not self._rooms:
             each = EAGER_BYTES // self.world_size

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -145,6 +145,10 @@ class _Operator:
         """
         if num_trials < 1:
             raise CollectiveError(f"num_trials is {num_trials}: at least one is needed")
+        for shape in shapes:
+            sizes = list(shape) if isinstance(shape, Iterable) else [-1]
+            if not all(isinstance(size, int) and size >= 0 for size in sizes):
+                raise CollectiveError(f"a shape is of lengths, as (1000,) is, and not {shape!r}")
         place = torch.device(device or self.comm.group.device or "cpu")
         return [self._timing(torch.ones(tuple(shape), dtype=dtype, device=place), num_trials) for shape in shapes]
 
@@ -272,6 +276,8 @@ class AllReduceOperator(_Operator):
 
 def _no_compression(compression: Compression, comm: DistributedCommunicator, tensor: torch.Tensor, op: str) -> str:
     """Return why an all-reduce cannot be compressed; of what is no tensor all are told anyway."""
+    if not hasattr(compression, "operations"):
+        return f"a compression is one of HalfPrecision(), TopK(), PowerSgd(), and not {compression!r}"
     if isinstance(tensor, torch.Tensor) and tensor.dtype not in COMPRESSIBLE:
         return f"compression is of floating-point numbers, and the tensor is of {tensor.dtype}"
     if op not in compression.operations:

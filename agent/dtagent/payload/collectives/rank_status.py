@@ -1,8 +1,9 @@
 """Who of a group is there, and what each does: every process answers that in a thread of its own.
 
 Gloo says at most which neighbour did not answer, and that one may itself be waiting for another. So when a collective
-fails its ranks ask each other directly: no store is needed for it, whose host may be the one that has gone. Ranks tell
-each other where they answer over the group itself, with a secret for each group, without which nothing is answered.
+fails its ranks ask each other directly: no store is needed for it, whose host may be the one that has gone. Where
+each answers they learn by the group's store or over the group itself, with a secret for each group, without which
+nothing is answered.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -24,6 +26,8 @@ ANSWER_S = 0.6
 """How long answers are waited for after a collective has failed: with the time-out this stays below a second more."""
 _NEWS_S = 0.15
 _HEARING_S = 0.3
+_FIRST_ANSWER_S = 2.0
+_LOOK_UP_S = 0.3
 _MOST_BYTES = 1 << 20
 
 
@@ -69,6 +73,34 @@ class RankStanding:
         self.heard: dict[int, list[int]] = {}
         """Other rank → whom it has lost, as it has said by itself."""
         self.door: Door | None = None
+        self.is_introduced = False
+        """Whether all ranks have said where they answer."""
+        self.find: Callable[[float], Mapping[int, Door]] | None = None
+        """Returns where others answer that have said so, for all of whom it waits so many seconds."""
+
+    def know(self, doors: Mapping[int, Door], within_s: float = _FIRST_ANSWER_S) -> None:
+        """Keep where all others answer, but for those that cannot be reached there: of them nothing will be known.
+
+        Whose process has ended on this very host will not be taken for that.
+        """
+        answers = ask(doors, max(0.0, min(_FIRST_ANSWER_S, within_s)))
+        own = self.door.host if self.door is not None else ""
+        here = {rank for rank, door in doors.items() if door.host == own and answers[rank] is RankAbsence.GONE}
+        self.doors = {rank: door for rank, door in doors.items() if rank in here or isinstance(answers[rank], dict)}
+        self.is_introduced, self.find = True, None
+
+    def look_up(self) -> None:
+        """Look where others answer, as long as not all have said so: for a moment, as the store may be lost as well."""
+        if self.is_introduced or self.find is None:
+            return
+        found: list[Mapping[int, Door]] = []
+        find = self.find
+        thread = threading.Thread(target=lambda: found.append(find(0.0)), name="dttui-doors", daemon=True)
+        with suppress(RuntimeError):  # The system refuses a thread.
+            thread.start()
+            thread.join(_LOOK_UP_S)
+        for doors in found:
+            self.doors = {**self.doors, **doors}
 
     def open(self) -> Door:
         """Return where this process answers for the group; it does so from now on."""
@@ -277,6 +309,8 @@ def judge(standing: RankStanding, suspects: Iterable[int], *, is_late: bool) -> 
         suspects: whom gloo waited for; they are named where nothing better is known.
         is_late: whether the time was over: then ranks that have not called are named, too.
     """
+    standing.look_up()
+    unknown = set() if standing.is_introduced else set(suspects) - set(standing.doors)
     told = ask(standing.doors, ANSWER_S)
     gone = {rank for rank, answer in told.items() if isinstance(answer, RankAbsence)}
     answers = {rank: answer for rank, answer in told.items() if not isinstance(answer, RankAbsence)}
@@ -288,6 +322,7 @@ def judge(standing: RankStanding, suspects: Iterable[int], *, is_late: bool) -> 
         for rank, answer in answers.items()
         if is_late and answer["turn"] < standing.turn and not answer["inside"] and answer["missing"] is None
     }
+    behind |= unknown if is_late and behind else set()
     others = {item for missing in heard.values() for item in missing} - {standing.rank}
     if first:
         all_gone = all(told[rank] is RankAbsence.GONE for rank in first)

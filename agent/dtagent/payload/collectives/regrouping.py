@@ -8,6 +8,7 @@ all of its ranks connecting to each other; where one does not, nobody has it.
 
 from __future__ import annotations
 
+import json
 import secrets
 import socket
 import time
@@ -18,8 +19,8 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # they are in no `__all__`
 
-from .errors import CollectiveError, CollectiveTimeoutError, named
-from .rank_status import RankAbsence, RankStanding, ask, own_address
+from .errors import START_AGAIN, CollectiveError, CollectiveTimeoutError, named
+from .rank_status import Door, RankAbsence, RankStanding, ask, own_address
 
 _POLL_S = 0.05
 _ANSWER_S = 0.5
@@ -43,8 +44,8 @@ class Regrouping:
         """Kept where this rank opened it."""
         self._silent_since: dict[int, float] = {}
 
-    def meet(self, *, everyone: bool, timeout_s: float) -> tuple[Any, list[int]]:
-        """Return a gloo group, and the ranks of before that it has, by their new numbers.
+    def meet(self, *, everyone: bool, timeout_s: float) -> tuple[Any, RankStanding, list[int]]:
+        """Return a gloo group, how this process stands in it, and the ranks of before that it has, by new numbers.
 
         Args:
             everyone: whether all have to come; else those that are left, once each of the others has ended, has been
@@ -53,16 +54,21 @@ class Regrouping:
 
         Raises:
             CollectiveTimeoutError: ranks did not come that are needed; they are its `missing`.
-            CollectiveError: ranks want different things, or have gone on without this one.
+            CollectiveError: ranks want different things, have gone on without this one, or nobody knows where others
+                answer.
         """
         standing = self._standing
         deadline = time.monotonic() + timeout_s
+        if not standing.is_introduced and standing.find is None:
+            raise CollectiveError(
+                f"this group was lost before its ranks had told each other where they answer: {START_AGAIN}"
+            )
         standing.wants, standing.decision = "rebuild" if everyone else "shrink", None
         self._silent_since.clear()
         try:
             decision = self._decision(deadline)
             self._tried.add(decision["id"])
-            return self._connected(decision, deadline), decision["members"]
+            return *self._connected(decision, deadline), decision["members"]
         finally:
             standing.wants = ""
 
@@ -70,6 +76,7 @@ class Regrouping:
         """Wait for the decision of one rank, or make it; look at the ranks again and again."""
         own, wants = self._standing.rank, self._standing.wants
         while True:
+            self._standing.look_up()
             told = ask(self._standing.doors, _ANSWER_S)
             answers = {rank: answer for rank, answer in told.items() if not isinstance(answer, RankAbsence)}
             made = self._made_elsewhere(answers)
@@ -128,9 +135,10 @@ class Regrouping:
         self._standing.decision = decision
         return _own_part(decision, self._standing.rank)
 
-    def _connected(self, decision: Mapping[str, Any], deadline: float) -> Any:
+    def _connected(self, decision: Mapping[str, Any], deadline: float) -> tuple[Any, RankStanding]:
         members: list[int] = decision["members"]
         own = members.index(self._standing.rank)
+        standing = RankStanding(own)
         host, port = decision["store"]
         # All have decided by now, and what is left to wait for is the network.
         limit = timedelta(seconds=max(5.0, deadline - time.monotonic()))
@@ -138,7 +146,12 @@ class Regrouping:
             if own:
                 self._store = TCPStore(host, port, is_master=False, timeout=limit)
             store = PrefixStore(decision["id"], self._store)
-            return dist.ProcessGroupGloo(store, own, len(members), limit)
+            store.set(f"door {own}", json.dumps(standing.open()))
+            made = dist.ProcessGroupGloo(store, own, len(members), limit)
+            # All have connected to each other, and had written that before.
+            others = {rank: Door(*json.loads(store.get(f"door {rank}"))) for rank in range(len(members)) if rank != own}
+            standing.know({rank: door for rank, door in others.items() if door.host})
+            return made, standing
         except RuntimeError as error:
             told = ask({rank: door for rank, door in self._standing.doors.items() if rank in members}, _ANSWER_S)
             missing = [rank for rank, answer in told.items() if isinstance(answer, RankAbsence)]

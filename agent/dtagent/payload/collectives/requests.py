@@ -30,6 +30,10 @@ OPS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 """Operation → how two values become one; a mean is divided at the end."""
 REDUCING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
 ROOTED = (Collective.BROADCAST, Collective.GATHER, Collective.SCATTER)
+BARRIER = "barrier"
+"""In the place of an algorithm: of what is called to meet alone."""
+REQUIRES_GRAD = "requires_grad"
+"""In the place of a compression: of what a gather asks first whose gradients go back."""
 MOST_DIMENSIONS = 64
 """As many as torch's own operations take, and as what a rank calls has room for."""
 
@@ -173,8 +177,9 @@ def agree(requests: Sequence[Request]) -> VectorLayout:
         raise CollectiveError("; ".join(f"{named(ranks)}: {fault}" for fault, ranks in faults.items()))
     lead = requests[requests[0].root] if requests[0].kind in (Collective.BROADCAST, Collective.SCATTER) else requests[0]
     for what, values in (
+        ("call another collective", [BARRIER if item.algorithm == BARRIER else item.kind.value for item in requests]),
+        ("bring a tensor with another requires_grad", [item.compression == REQUIRES_GRAD for item in requests]),
         ("compress otherwise", [item.compression or "not at all" for item in requests]),
-        ("call another collective", [item.kind.value for item in requests]),
         ("reduce by another operation", [item.op for item in requests]),
         ("name another root", [item.root for item in requests]),
         ("take another algorithm", [item.algorithm for item in requests]),

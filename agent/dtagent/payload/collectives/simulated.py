@@ -40,6 +40,7 @@ class SimulatedGroup:
         blocking: whether each has a thread of its own, and waits for the others.
         hosts: the ranks of each host, for algorithms that ask; by default all are on one.
         network: by which an algorithm is chosen where none is named, and its collectives are timed by a virtual clock.
+        hint: what whoever reads a result too early may have forgotten.
     """
 
     name = "simulated"
@@ -53,8 +54,10 @@ class SimulatedGroup:
         blocking: bool = False,
         hosts: Sequence[Sequence[int]] | None = None,
         network: KnownLinks | None = None,
+        hint: str = "",
     ) -> None:
         self.world_size = world_size
+        self.hint = hint
         self.blocking = blocking
         self.hosts = hosts
         self.network = network
@@ -64,6 +67,8 @@ class SimulatedGroup:
         self._calls: dict[int, dict[int, _Brought]] = {}
         self._barriers: dict[int, set[int]] = defaultdict(set)
         self._turns: dict[tuple[str, int], int] = defaultdict(int)
+        self._given_up: dict[tuple[str, int], int] = {}
+        """Collective → the rank that has waited too long for it."""
         self._mail: dict[tuple[int, int, int], deque[torch.Tensor]] = defaultdict(deque)
         self._awaited: dict[tuple[int, int, int], deque[PendingTensor]] = defaultdict(deque)
 
@@ -82,6 +87,7 @@ class SimulatedGroup:
         """
         with self._changed:
             turn = self._turn("call", rank)
+            self._check_given_up("call", turn, request.kind.value)
             brought = self._calls.setdefault(turn, {})
             result = PendingTensor(lambda: self._unanswered(request.kind.value, brought), tensor)
             is_last = len(brought) == self.world_size - 1
@@ -96,7 +102,12 @@ class SimulatedGroup:
             elif not self.blocking:
                 return result
             elif not self._changed.wait_for(lambda: result.known is not None or result.has_failed, timeout_s):
-                raise self._late(request.kind.value, brought, timeout_s)
+                late = self._late(request.kind.value, tuple(brought), timeout_s)
+                self._given_up["call", turn] = rank
+                for item in brought.values():
+                    item.result.fail(lambda: late)
+                self._changed.notify_all()
+                raise late
         return result.read()
 
     def send(self, data: torch.Tensor, source: int, target: int, tag: int) -> None:
@@ -150,12 +161,21 @@ class SimulatedGroup:
         """
         with self._changed:
             turn = self._turn("barrier", rank)
+            self._check_given_up("barrier", turn, "barrier")
             here = self._barriers[turn]
             here.add(rank)
             if len(here) == self.world_size:
                 del self._barriers[turn]
             self._changed.notify_all()
-            if self.blocking and not self._changed.wait_for(lambda: len(here) == self.world_size, timeout_s):
+            if not self.blocking:
+                return
+
+            def is_over() -> bool:
+                return len(here) == self.world_size or ("barrier", turn) in self._given_up
+
+            if not self._changed.wait_for(is_over, timeout_s) or len(here) < self.world_size:
+                self._given_up.setdefault(("barrier", turn), rank)
+                self._changed.notify_all()
                 raise self._late("barrier", here, timeout_s)
 
     def regroup(self, rank: int, *, everyone: bool, timeout_s: float) -> tuple[SimulatedGroup, list[int]]:
@@ -203,7 +223,13 @@ class SimulatedGroup:
 
     def _unanswered(self, what: str, here: Iterable[int]) -> PendingError:
         missing = [rank for rank in range(self.world_size) if rank not in here]
-        return PendingError(f"the result of {what} is read before {named(missing)} called it")
+        return PendingError(f"the result of {what} is read before {named(missing)} called it{self.hint}")
+
+    def _check_given_up(self, line: str, turn: int, what: str) -> None:
+        """Raise CollectiveTimeoutError where others wait no more for this rank, which has to hear of it."""
+        rank = self._given_up.get((line, turn))
+        if rank is not None:
+            raise CollectiveTimeoutError(f"{what} was broken off: {named([rank])} gave this rank up", [rank])
 
     def _late(self, what: str, here: Iterable[int], timeout_s: float) -> CollectiveTimeoutError:
         missing = [rank for rank in range(self.world_size) if rank not in here]

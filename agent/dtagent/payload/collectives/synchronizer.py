@@ -94,6 +94,8 @@ class GradientSynchronizer:
         for tensor in (*model.parameters(), *model.buffers()):
             broadcast.broadcast(tensor.detach(), in_place=True)
         params = [param for param in model.parameters() if param.requires_grad]
+        if bucket_bytes is not None and bucket_bytes < 1:
+            raise CollectiveError(f"bucket_bytes is {bucket_bytes}, and has to be 1 at least")
         self._buckets = [_Bucket(group) for group in _grouped(params, bucket_bytes or _usual_bucket_bytes())]
         self._place = {param: (bucket, place) for bucket in self._buckets for place, param in enumerate(bucket.params)}
         self._hooks = [

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import functools
+import json
 import time
 import weakref
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
@@ -13,10 +16,10 @@ import torch
 import torch.distributed as dist
 
 from .buffers import BufferPool
-from .errors import CollectiveError, named
+from .errors import CollectiveError, CollectiveTimeoutError, named
 from .job_settings import job_settings
 from .message_passing import MessageGroup
-from .rank_status import RankStanding
+from .rank_status import Door, RankStanding
 from .regrouping import Regrouping
 
 _IN_VAIN = 1 << 24
@@ -25,7 +28,8 @@ _lost: list[TorchGroup] = []
 """Groups that others have taken the place of: gloo's threads may still be at work in their memory."""
 _standings: weakref.WeakKeyDictionary[Any, RankStanding] = weakref.WeakKeyDictionary()
 """Process group → how this process stands in it: several `TorchGroup` may be of one."""
-
+_books: Counter[str] = Counter()
+"""Name of a process group → how many of it there were: after `destroy_process_group` there may be another."""
 _pools: weakref.WeakKeyDictionary[Any, BufferPool] = weakref.WeakKeyDictionary()
 """Process group → the memory that is lent to messages over it, whichever `TorchGroup` they are of."""
 
@@ -64,6 +68,44 @@ def _hosts(group: Any) -> list[list[int]] | None:
     return list(found.values())
 
 
+def _standing_in(group: Any) -> RankStanding:
+    """Return how this process stands in a group, and write in its store where it answers, where torch gives that.
+
+    A message over the group may be the first that is lost, and then nobody would know whom to ask.
+    """
+    standing = RankStanding(group.rank())
+    if not hasattr(group, "get_group_store") or group.size() == 1:  # Torch has it from 2.7 on.
+        return standing
+    _books[group.group_name] += 1
+    prefix = f"dttui/doors/{_books[group.group_name]}"
+    with suppress(RuntimeError):  # Then there is the group itself.
+        _book(group, prefix).set(str(standing.rank), json.dumps(standing.open()))
+        names = {rank: str(rank) for rank in range(group.size()) if rank != standing.rank}
+        # A store that is kept after `destroy_process_group` would serve the next group, with keys of this one.
+        standing.find = functools.partial(_find_doors, weakref.ref(group), prefix, names)
+    return standing
+
+
+def _book(group: Any, prefix: str) -> Any:
+    return dist.PrefixStore(prefix, group.get_group_store())  # type: ignore[attr-defined]  # it is in no `__all__`
+
+
+def _find_doors(group: Callable[[], Any], prefix: str, names: Mapping[int, str], within_s: float) -> dict[int, Door]:
+    """Return where ranks answer that have written so, for all of which it waits so long."""
+    found = group()
+    if found is None:
+        return {}
+    with suppress(RuntimeError, ValueError, TypeError):  # The store is lost, or what stands there is nonsense.
+        book = _book(found, prefix)
+        if within_s > 0:
+            with suppress(RuntimeError):
+                book.wait([*names.values()], datetime.timedelta(seconds=within_s))
+        is_whole = book.check([*names.values()])
+        there = [rank for rank, name in names.items() if is_whole or book.check([name])]
+        return {rank: Door(*json.loads(book.get(names[rank]))) for rank in there}
+    return {}
+
+
 class TorchGroup(MessageGroup):
     """The ranks of a process group of torch's.
 
@@ -89,7 +131,9 @@ class TorchGroup(MessageGroup):
         """What its messages go over: of several `TorchGroup` of one process group, the same."""
         rank: int = self._group.rank()
         hosts = hosts if hosts is not None else _hosts(self._group)
-        super().__init__(name, rank, self._group.size(), _standings.setdefault(self._group, RankStanding(rank)), hosts)
+        if self._group not in _standings:
+            _standings[self._group] = _standing_in(self._group)
+        super().__init__(name, rank, self._group.size(), _standings[self._group], hosts)
         self.network = job_settings().network
         self.pool = _pools.setdefault(self._group, self.pool)
         self._regrouping: Regrouping | None = None
@@ -101,11 +145,23 @@ class TorchGroup(MessageGroup):
         """
         if self._regrouping is None:
             self._regrouping = Regrouping(self.standing, self.world_size)
-        made, members = self._regrouping.meet(everyone=everyone, timeout_s=timeout_s)
+        made, standing, members = self._regrouping.meet(everyone=everyone, timeout_s=timeout_s)
+        _standings[made] = standing
         left = {old: new for new, old in enumerate(members)}
         hosts = [[left[old] for old in host if old in left] for host in self.hosts] if self.hosts is not None else None
         _lost.append(self)
         return TorchGroup(made, [host for host in hosts if host] if hosts is not None else None), members
+
+    def _introduce(self, deadline: float) -> None:
+        """Look in the store where all ranks answer: that goes also where a message over the group would be lost."""
+        if self.standing.find is None:
+            super()._introduce(deadline)
+            return
+        doors = self.standing.find(max(0.001, deadline - time.monotonic()))
+        missing = sorted(set(range(self.world_size)) - {self.rank, *doors})
+        if missing:
+            raise CollectiveTimeoutError(f"{named(missing)} did not come", missing)
+        self.standing.know({rank: door for rank, door in doors.items() if door.host}, deadline - time.monotonic())
 
     def _give_up(self, missing: Sequence[int]) -> None:
         """Close the connections to all ranks, who hear at once that this one waits no more.

@@ -18,14 +18,15 @@ Result = TypeVar("Result")
 
 
 def safe_all_reduce(
-    tensor: torch.Tensor, all_reduce_op: AllReduceOperator, timeout: float = 30, *, op: str = "sum"
+    tensor: torch.Tensor, all_reduce_op: AllReduceOperator, timeout: float | None = 30, *, op: str = "sum"
 ) -> torch.Tensor:
     """Return the reduced tensor, in time.
 
     Args:
         tensor: of this rank.
         all_reduce_op: of this rank.
-        timeout: seconds for which other ranks are waited for; no signal is used, so any thread may call.
+        timeout: seconds for which other ranks are waited for, by `None` as long as the communicator says; no signal is
+            used, so any thread may call.
         op: as of `AllReduceOperator.all_reduce`.
 
     Raises:
@@ -36,7 +37,8 @@ def safe_all_reduce(
         return all_reduce_op.all_reduce(tensor, op, timeout=timeout)
     except CollectiveTimeoutError as error:
         told = TimeoutError("All-Reduce operation timed out")
-        why = f"{named(error.missing)} did not answer within {timeout:g} s" if error.missing else str(error)
+        limit_s = all_reduce_op.comm.timeout_s if timeout is None else timeout
+        why = f"{named(error.missing)} did not answer within {limit_s:g} s" if error.missing else str(error)
         vars(told)["__notes__"] = [why]  # As `add_note` of Python 3.11, which prints them, does.
         raise told from error
 
