@@ -67,6 +67,7 @@ ON_DISKS = (
             f"{_COPIES}"
             "test_a_training_whose_masters_host_is_off_ends_with_the_losses_and_parameters_of_one_that_was_not",
             f"{_COPIES}test_a_host_that_goes_on_alone_begins_with_the_copy_that_it_kept_itself",
+            f"{_COPIES}test_of_two_copies_each_the_last_host_goes_on_from_its_own_when_both_others_are_off_at_once",
         ),
         (_SPARE,),
         "a shared directory with checkpoints in it: on the embedded cluster alone",

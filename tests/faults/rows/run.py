@@ -239,13 +239,14 @@ ROWS = (
     Fault(
         "the master's host off with the checkpoints on its own disk",
         "the host switched off, or cut off until a spare has begun, that alone has written checkpoints, once another "
-        "has a copy: with a spare, without one, and with a training",
+        "has a copy: with a spare, without one, and with a training; or two hosts at once, of which a third has copies",
         ("P2", "P3"),
         300,
         (
             f"{_COPIES}test_a_spare_in_the_masters_place_gets_the_copy_that_another_host_kept",
             f"{_COPIES}test_a_training_whose_masters_host_is_off_ends_with_the_losses_and_parameters_of_one_that_was_not",
             f"{_COPIES}test_a_host_that_goes_on_alone_begins_with_the_copy_that_it_kept_itself",
+            f"{_COPIES}test_of_two_copies_each_the_last_host_goes_on_from_its_own_when_both_others_are_off_at_once",
         ),
         left="what ran on a host that does not come back",
     ),
