@@ -95,6 +95,14 @@ ROWS = (
         (f"{_GPUS}test_a_gpu_whose_clock_falls_is_named_while_that_lasts_and_equal_ones_are_not",),
     ),
     Fault(
+        "a GPU breaks under a rank",
+        "the driver (a stub's) reports Xid 79 of a rank's GPU, and the rank dies of SIGABRT, with "
+        "`on_node_failure: replace` and a spare",
+        ("P3",),
+        120,
+        (f"{_GPUS}test_a_rank_that_aborts_after_an_xid_of_its_gpu_has_a_spare_take_over",),
+    ),
+    Fault(
         "silence while GPUs compute",
         "no step and no line, with `on_hang: restart`, while all GPUs (a stub's) compute, and then only spin",
         ("P3", "P7"),
