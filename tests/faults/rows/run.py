@@ -277,7 +277,7 @@ ROWS = (
         300,
         (
             f"{_TRAINS_ON}test_ddp_continues_without_a_host_with_the_losses_of_a_whole_run",
-            f"{_TRAINS_ON}test_fsdp_continues_without_its_masters_host_with_the_losses_of_a_whole_run",
+            f"{_TRAINS_ON}test_fsdp_continues_without_a_host_with_the_losses_of_a_whole_run",
             f"{_ELASTIC}test_a_job_that_is_to_continue_survives_its_rendezvous_host_by_another_attempt_of_those_that_are_left",
         ),
         left="what ran on a host that does not come back",
