@@ -79,7 +79,7 @@ DRY = (
     "import",
 )
 """Verbs that do something, and say with `--dry-run` what that would be."""
-BOUNDED = (*DRY, "doctor", "queue")
+BOUNDED = (*DRY, "doctor", "queue", "stacks")
 """Verbs that take time, which `--timeout` bounds."""
 
 
@@ -296,7 +296,9 @@ def make_parser(words: Collection[str] | None = None) -> ArgumentParser:
     why = verbs.add_parser("diagnose", parents=[common], help=_("why a job failed: the first failure, and what to try"))
     add_job(why)
     stands = verbs.add_parser(
-        "stacks", parents=[common], help=_("where the ranks of a running job stand: who waits for whom, and each stack")
+        "stacks",
+        parents=[common, bounded],
+        help=_("where the ranks of a running job stand: who waits for whom, and each stack"),
     )
     add_job(stands)
     stands.add_argument(

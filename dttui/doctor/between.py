@@ -9,7 +9,7 @@ from dtagent.protocol.probes import Reached, ReachOutcome
 from dttui.doctor.examination import Examined
 from dttui.doctor.models import Remedy, Site, Trouble
 from dttui.doctor.reachability import Pair, Reachability
-from dttui.doctor.remedies import Remedies
+from dttui.doctor.remedies import Remedies, build_index
 from dttui.i18n import _
 from dttui.jobs.board import Drift
 from dttui.preflight.node_reachability import connection_failure, is_loopback
@@ -40,19 +40,27 @@ def _alike(
         if host.facts is None or not any(host.name in names for names in drift.others.values()):
             continue
         python = host.facts.pythons[0]
+        remedies = Remedies(host.name, host.seen.user, tuple(options))
         package = drift.item if drift.item == "torch" else None
         if drift.item == "NCCL":
             package = next((name for name in python.packages if name.startswith("nvidia-nccl-")), None)
         if package is not None:
-            remedies = Remedies(host.name, host.seen.user, tuple(options))
             yield remedies.install(python.path, [f"{package}=={drift.usual.partition('+')[0]}"])
+        elif drift.item == "CUDA" and (index := build_index(drift.usual)):
+            version = python.packages["torch"].partition("+")[0]
+            yield remedies.install(python.path, ["--force-reinstall", f"torch=={version}"], index)
+        elif drift.item == "Python":
+            yield remedies.show_pythons()
+        elif drift.item == "driver":
+            yield remedies.show_driver()
 
 
 def judge_reachability(tried: Reachability, hosts: Sequence[Examined], options: Sequence[str]) -> Iterator[Trouble]:
     """Yield which hosts do not reach which others; the same both ways is said once."""
     seen = {host.name: host for host in hosts}
     for finding in tried.findings:
-        yield Trouble(Site.HOST, finding)
+        remedies = Remedies(finding.subject, seen[finding.subject].seen.user, tuple(options))
+        yield Trouble(Site.HOST, finding, (remedies.show_listeners(), remedies.edit_inventory()))
     broken = {(pair.source, pair.target): pair for pair in tried.pairs if not pair.is_whole}
     told: set[tuple[str, str]] = set()
     for (source, target), pair in broken.items():
@@ -107,11 +115,17 @@ def _is_reached(found: Reached | None) -> bool:
 
 
 def _openings(pair: Pair, seen: Mapping[str, Examined], options: Sequence[str]) -> Iterator[Remedy]:
-    """Yield what opens the firewalls of both: which of them it is, and in which direction, nobody outside can tell."""
-    failed = _worst(pair)
-    if failed is None or failed.outcome not in BLOCKED or is_loopback(failed.address):
+    """Yield what opens the firewalls of both: which of them it is, and in which direction, nobody outside can tell.
+
+    Where it is the address that is wrong, yield what shows the right one, and where that is written.
+    """
+    failed, source, target = _worst(pair), seen[pair.source], seen[pair.target]
+    if failed is None:
         return
-    source, target = seen[pair.source], seen[pair.target]
+    if failed.outcome not in BLOCKED or is_loopback(failed.address):
+        remedies = Remedies(target.name, target.seen.user, tuple(options))
+        yield from (remedies.show_addresses(), remedies.edit_inventory())
+        return
     for here, there in ((target, source), (source, target)):
         peer = there.address if there is not source else failed.source or source.address
         yield Remedies(here.name, here.seen.user, tuple(options)).let_in(here.seen.firewall, peer)

@@ -129,7 +129,7 @@ def _not_asked(told: Sequence[Examined], silent: Mapping[str, HostError]) -> dic
 
 def _tell_not_asked(not_asked: Mapping[str, Sequence[str]], found: Sequence[Trouble]) -> list[Trouble]:
     """Return warnings of what could not be asked, but for hosts of which was found why, and what to do about it."""
-    explained = {item.finding.subject for item in found if item.commands}
+    explained = {item.finding.subject for item in found if item.commands and item.finding.code.startswith("agent-")}
     message = _("{host}: not asked: {what}")
     return [
         Trouble(Site.HOST, warning("unchecked", name, message.format(host=name, what="; ".join(words))))

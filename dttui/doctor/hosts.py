@@ -43,6 +43,7 @@ def judge_unreached(host: HostError, name: str, options: Sequence[str]) -> Troub
         code = "refused"
     elif isinstance(host, AgentGoneError):
         code = "no-agent"
+        commands = (remedies.dttui("agents", "deploy"),)
     elif isinstance(host, OutOfTimeError):
         code = "unchecked"
     return Trouble(Site.HOST, error(code, name, host.message, host.hint), commands)
@@ -85,10 +86,12 @@ def judge_host(
         room = {"shm-small": (remedies.enlarge_shm(),), "disk-low": (remedies.show_use(told.mount),)}
         yield from _with(judge_room(node, facts, _paths(told), None).findings, room)
         if told.sample is not None:
-            yield from _with(judge_health(node, facts, told.sample).findings, {})
+            gpus = ("gpu-error", "gpu-recovery", "gpu-memory", "gpu-ecc", "gpu-throttled")
+            errors = {**dict.fromkeys(gpus, (remedies.show_gpus(),)), "gpu-xid": (remedies.show_xids(),)}
+            yield from _with(judge_health(node, facts, told.sample).findings, errors)
     if told.facts is not None:
         yield from _software(told, told.facts, remedies)
-        yield from _interfaces(told, told.facts)
+        yield from _interfaces(told, told.facts, remedies)
 
 
 def unasked(told: Examined) -> tuple[str, ...]:
@@ -209,7 +212,8 @@ def _software(told: Examined, facts: HostFacts, remedies: Remedies) -> Iterator[
         reason = agent_text(python.error, python.error_notice)
         message = _("{host}: the interpreter cannot be used: {reason}").format(host=name, reason=reason)
         hint = _("Set `python` of this environment in the inventory.")
-        yield Trouble(Site.HOST, warning("python-missing", name, message, hint))
+        commands = (remedies.show_pythons(), remedies.edit_inventory())
+        yield Trouble(Site.HOST, warning("python-missing", name, message, hint), commands)
         return
     yield from _torch(told, facts, python, remedies)
 
@@ -248,7 +252,7 @@ def _torch(told: Examined, facts: HostFacts, python: PythonFacts, remedies: Reme
         yield Trouble(Site.HOST, error("torch-driver", name, message, hint), mend)
 
 
-def _interfaces(told: Examined, facts: HostFacts) -> Iterator[Trouble]:
+def _interfaces(told: Examined, facts: HostFacts, remedies: Remedies) -> Iterator[Trouble]:
     """Tell which of several interfaces training would take; the wrong one is an error of the inventory alone."""
     usable = {
         name: found for name, found in facts.addresses.items() if not name.startswith(("docker", "veth", "virbr"))
@@ -268,7 +272,8 @@ def _interfaces(told: Examined, facts: HostFacts) -> Iterator[Trouble]:
         host=told.name, interfaces=shown, address=clean(told.address)
     )
     hint = _("Behind a translated address ranks cannot be reached: set `address` in the inventory to one of these.")
-    yield Trouble(Site.HOST, warning("address-elsewhere", told.name, message, hint))
+    commands = (remedies.show_addresses(), remedies.edit_inventory())
+    yield Trouble(Site.HOST, warning("address-elsewhere", told.name, message, hint), commands)
 
 
 def _paths(told: Examined) -> PathsReply:

@@ -14,6 +14,8 @@ MOST_FILES, MOST_PROCESSES = 65536, 65536
 CUDA_BUILDS = (118, 121, 124, 126, 128, 130)
 """Of CUDA, those that torch is built for; `cu126` is the name of an index."""
 
+_INDEX = "https://download.pytorch.org/whl/cu"
+
 
 @dataclass(frozen=True)
 class Remedies:
@@ -101,13 +103,55 @@ class Remedies:
             line = f"{program} -I INPUT -s {address} -j ACCEPT && {program} -I OUTPUT -d {address} -j ACCEPT"
         return self.as_root(line)
 
+    def edit_inventory(self) -> Remedy:
+        """Open the inventory, where what it says of a host can be corrected."""
+        return Remedy(f"${{EDITOR:-vi}} {self._inventory}")
+
+    @property
+    def _inventory(self) -> str:
+        if "--inventory" in self.options[:-1]:
+            return shlex.quote(self.options[self.options.index("--inventory") + 1])
+        return '"${DTTUI_INVENTORY:-${XDG_CONFIG_HOME:-$HOME/.config}/dttui/inventory.yaml}"'
+
+    def show_pythons(self) -> Remedy:
+        """Show the interpreters that may be named as `python` of the environment."""
+        places = "/usr/bin/python3* /usr/local/bin/python3* /opt/*/bin/python3 ~/*/bin/python3"
+        return self.there(f"ls -1 {places} 2>/dev/null")
+
+    def show_driver(self) -> Remedy:
+        """Show which driver of NVIDIA's is loaded, and which packages it is from."""
+        packages = "dpkg -l 'nvidia-driver*' 'nvidia-dkms*' 2>/dev/null || rpm -qa 'nvidia-driver*' 'kmod-nvidia*'"
+        return self.there(f"cat /proc/driver/nvidia/version; {packages}")
+
+    def show_addresses(self) -> Remedy:
+        """Show the addresses by which others may reach a host."""
+        return self.there("ip -br address")
+
+    def show_listeners(self) -> Remedy:
+        """Show who has which port."""
+        return self.as_root("ss -ltnp")
+
+    def show_gpus(self) -> Remedy:
+        """Show what the driver says of errors of the GPUs, and what it wants done."""
+        return self.there("nvidia-smi -q -d ECC,PAGE_RETIREMENT,ROW_REMAPPER,PERFORMANCE")
+
+    def show_xids(self) -> Remedy:
+        """Show the errors that the driver has written to the kernel's log."""
+        return self.as_root("dmesg -T | grep -i xid")
+
     def install(self, python: str, packages: Sequence[str], index: str | None = None) -> Remedy:
         """Install versions of packages into an interpreter of jobs."""
         argv = [python, "-m", "pip", "install", *packages, *(["--index-url", index] if index else [])]
         return self.there(shlex.join(argv))
 
 
+def build_index(cuda: str) -> str | None:
+    """Return where torch is to be had that was built for this CUDA; `None` where none is."""
+    name = cuda.replace(".", "")
+    return f"{_INDEX}{name}" if name.isdecimal() and int(name) in CUDA_BUILDS else None
+
+
 def torch_index(cuda: tuple[int, int]) -> str | None:
     """Return where torch is to be had that a driver of this CUDA runs; `None` where there is none so old."""
     builds = [build for build in CUDA_BUILDS if (build // 10, build % 10) <= cuda]
-    return f"https://download.pytorch.org/whl/cu{builds[-1]}" if builds else None
+    return f"{_INDEX}{builds[-1]}" if builds else None

@@ -11,8 +11,8 @@ from dtagent.protocol.jobs import EndReason, NodeState, NodeStatus, ProcessExit,
 from dtagent.protocol.rpc import to_wire
 
 from dttui.agent_words import agent_text
-from dttui.diagnosis.causes import any_is_consequence
-from dttui.diagnosis.exceptions import headline, shortened
+from dttui.diagnosis.causes import any_is_consequence, by_signal, recognise
+from dttui.diagnosis.exceptions import chain, headline, shortened
 from dttui.diagnosis.models import Failed
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.i18n import Message, msg
@@ -142,6 +142,24 @@ def rank_failures(directory: JobDirectory, nodes: Iterable[NodeRun], secrets: It
     return sorted(
         found, key=lambda failure: (failure.data.get("uncleared", False), is_consequence(failure.data), failure.time)
     )
+
+
+def cause_of(data: dict[str, Any]) -> str | None:
+    """Return the code of why something failed, by its own words and end alone; `None` where these say nothing."""
+    if data.get("self_fenced"):
+        return "self-fenced"
+    if "uncleared" in data:
+        return "unkillable" if data["uncleared"] else "supervisor-lost"
+    error, printed, exit_code = data.get("error"), data.get("tail") or [], data.get("exit_code")
+    raised = [item.text for item in chain(error, data.get("traceback"), printed)]
+    found = next((item for item in recognise(raised, printed, exit_code) if item is not None), None)
+    if found is not None:
+        return found.row.code
+    if error and not error.startswith("SystemExit"):
+        return "exception"
+    if data.get("signal") is not None:
+        return by_signal(data["signal"])[0]
+    return "exit-code" if exit_code is not None else None
 
 
 def is_consequence(data: dict[str, Any]) -> bool:

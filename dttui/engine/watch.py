@@ -142,7 +142,9 @@ class GangWatch:
         self._plan = bound.plan
         size, least = bound.plan.world_size, bound.plan.min_nodes
         if least is not None:
-            self._membership = Membership(self._directory, self._nodes, self._log, least, self._secrets)
+            self._membership = Membership(
+                self._directory, self._nodes, self._log, least, self._secrets, self._before.events
+            )
         self._silence = SilenceLimit(self._nodes, bound.plan, self.witness)
         self._await_ranks(nmsg("waiting for {count} rank", "waiting for {count} ranks", size))
         limit_s = bound.plan.rendezvous_timeout_s

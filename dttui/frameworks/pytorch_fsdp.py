@@ -262,7 +262,7 @@ def _settings_file(layout: JobLayout) -> PlannedFile:
     per_node = layout.nodes[0].slots
     in_node = options.shard_group == "node" and len(layout.nodes) > 1
     # How many nodes an elastic job has is known by torchrun alone.
-    node_count, size = (len(layout.nodes), layout.world_size) if options.elastic is None else (-1, -1)
+    node_count, size = (len(layout.nodes), layout.world_size) if elastic_of(layout) is None else (-1, -1)
     document: dict[str, Any] = {
         "wrap": options.wrap,
         "layer_classes": list(options.layer_classes),

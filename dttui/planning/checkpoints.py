@@ -58,10 +58,11 @@ def check_checkpoints(job: Job, nodes: int) -> list[Finding]:
         return []
     checkpoint = recovery.checkpoint
     parts = [] if nodes < 2 or (checkpoint is not None and checkpoint.shared) else _check_parts(job)
+    shared = [_of_shared(checkpoint)] if checkpoint is not None and checkpoint.shared else []
     if checkpoint is not None and checkpoint.copies:
-        return [*_check_copies(checkpoint, nodes), *parts]
-    if checkpoint is not None and checkpoint.shared:
-        return []
+        return [*_check_copies(checkpoint, nodes), *shared, *parts]
+    if shared:
+        return shared
     if nodes < 2:
         message = _(
             "checkpoints lie on the disk of the one host: they outlive what ends a process, not the host's loss"
@@ -74,6 +75,11 @@ def check_checkpoints(job: Job, nodes: int) -> list[Finding]:
     hint = _("Write recovery.checkpoint.dir with shared: true, a directory that all hosts see, or with copies: 1.")
     hint = parts[0].hint if parts else hint  # Parts are not copied.
     return [warning("checkpoint-on-one-host", key, message, hint), *parts]
+
+
+def _of_shared(checkpoint: Checkpoint) -> Finding:
+    message = _("checkpoints in {place} outlive any host of the job, and not the loss of what that directory lies on")
+    return info("checkpoint-shared", "recovery.checkpoint.shared", message.format(place=checkpoint.dir))
 
 
 def _check_parts(job: Job) -> list[Finding]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 _AMID = "tests/faults/test_amid_recovery.py::"
 _COPIES = "tests/faults/test_copies.py::"
@@ -14,6 +15,13 @@ _STRAGGLERS = "tests/faults/test_stragglers.py::"
 _OUTLIVES = f"{_AMID}test_no_rank_outlives_its_attempt_and_whoever_has_its_pid_after_it_lives_on"
 _JOURNAL = f"{_AMID}test_whatever_became_of_a_supervisor_or_its_journal_the_next_attempt_begins_where_it_should"
 _NEWEST = f"{_AMID}test_where_no_directory_is_shared_all_go_on_from_the_newest_that_each_host_has_whole"
+_CUT_OFF = f"{_COPIES}test_a_spare_in_the_masters_place_gets_the_copy_that_another_host_kept"
+_FULL_DISK = f"{_AMID}test_where_no_directory_is_shared_a_full_disk_costs_all_hosts_what_its_own_could_not_write"
+_HANGS = f"{_HANG}test_a_hang_is_told_with_where_each_rank_stands_and_the_job_starts_again_and_ends_well"
+_RECORDS = (
+    "tests/faults/test_restarts.py::"
+    "test_a_controller_killed_before_any_of_its_records_leaves_a_job_that_the_next_one_ends_well"
+)
 _GOES_ON = f"{_OWN}test_a_training_goes_on_from_its_own_disks_as_if_nothing_had_been"
 _BITS = f"{_OWN}test_where_bits_have_changed_a_copy_is_trained_on_from_and_where_its_have_too_the_checkpoint_before"
 _SPARE = f"{_RECOVERY}test_a_spare_takes_the_place_of_a_host_that_is_off_the_masters_too"
@@ -32,6 +40,8 @@ class OnDisks:
     """Tests of isolated hosts whose script keeps no checkpoint."""
     lacks: str = ""
     """What is not tested; never empty where one of the first two is."""
+    thorough: Mapping[str, str] = field(default_factory=dict)
+    """Of these, those whose cases of this fault run in `make thorough` alone → which cases; empty for all."""
 
 
 ON_DISKS = (
@@ -57,6 +67,7 @@ ON_DISKS = (
             f"{_COPIES}"
             "test_a_training_whose_masters_host_is_off_ends_with_the_losses_and_parameters_of_one_that_was_not",
             f"{_COPIES}test_a_host_that_goes_on_alone_begins_with_the_copy_that_it_kept_itself",
+            f"{_COPIES}test_of_two_copies_each_the_last_host_goes_on_from_its_own_when_both_others_are_off_at_once",
         ),
         (_SPARE,),
         "a shared directory with checkpoints in it: on the embedded cluster alone",
@@ -64,14 +75,16 @@ ON_DISKS = (
     OnDisks(
         "the link cut, and mended once the replacement has begun",
         (f"{_RECOVERY}test_a_host_that_comes_back_is_cleared_and_the_replacement_is_not_touched",),
-        (f"{_COPIES}test_a_spare_in_the_masters_place_gets_the_copy_that_another_host_kept",),
+        (_CUT_OFF,),
         lacks="own disks: that no step is there twice",
+        thorough={_CUT_OFF: ""},
     ),
     OnDisks("three failures in a row", (_JOURNAL,), (), lacks="own disks: two in a row"),
     OnDisks(
         "a checkpoint half written",
         (f"{_AMID}test_a_damaged_checkpoint_is_passed_over_for_the_one_before",),
         (_NEWEST,),
+        thorough={_NEWEST: "one without its `COMPLETE`"},
     ),
     OnDisks(
         "a checkpoint with bits changed",
@@ -81,7 +94,8 @@ ON_DISKS = (
     OnDisks(
         "a checkpoint on a full disk",
         (f"{_AMID}test_a_checkpoint_for_which_the_disk_had_no_room_is_passed_over",),
-        (f"{_AMID}test_where_no_directory_is_shared_a_full_disk_costs_all_hosts_what_its_own_could_not_write",),
+        (_FULL_DISK,),
+        thorough={_FULL_DISK: ""},
     ),
     OnDisks(
         "the controller killed in each phase of a recovery",
@@ -89,10 +103,10 @@ ON_DISKS = (
         (_NEWEST,),
         (
             f"{_RECOVERY}test_a_controller_killed_while_a_spare_takes_over_is_followed_by_one_that_goes_on",
-            "tests/faults/test_restarts.py::"
-            "test_a_controller_killed_before_any_of_its_records_leaves_a_job_that_the_next_one_ends_well",
+            _RECORDS,
         ),
         "a shared directory with checkpoints in it; own disks: any phase but the first",
+        {_RECORDS: "three of four records"},
     ),
     OnDisks(
         "the login node restarted in a recovery",
@@ -110,8 +124,9 @@ ON_DISKS = (
     ),
     OnDisks(
         "a hang of each kind",
-        neither=(f"{_HANG}test_a_hang_is_told_with_where_each_rank_stands_and_the_job_starts_again_and_ends_well",),
+        neither=(_HANGS,),
         lacks="with checkpoints, on either",
+        thorough={_HANGS: "a deadlock, collectives that differ in name or size"},
     ),
     OnDisks(
         "one slow rank",

@@ -23,7 +23,8 @@ _DISKS = """
 ## By where checkpoints lie
 
 Faults of a job on isolated hosts that is started again, and the tests of what the training did afterwards: where all
-hosts see one directory of checkpoints, where each has its own disk, and where the script keeps none.
+hosts see one directory of checkpoints, where each has its own disk, and where the script keeps none. What only
+`make thorough` runs of them is said so; all else runs at each change.
 
 | fault | a shared directory | own disks | no checkpoints | not tested |
 |---|---|---|---|---|
@@ -45,7 +46,13 @@ def _row(fault: Fault) -> str:
 
 
 def _row_on_disks(row: OnDisks) -> str:
-    cells = ("<br>".join(map(_link, tests)) or "–" for tests in (row.shared, row.own, row.neither))
+    def told(test: str) -> str:
+        cases = row.thorough.get(test)
+        if cases is None:
+            return _link(test)
+        return f"{_link(test)} (`make thorough` alone{': ' * bool(cases)}{cases})"
+
+    cells = ("<br>".join(map(told, tests)) or "–" for tests in (row.shared, row.own, row.neither))
     return f"| {' | '.join((row.name, *cells, row.lacks or 'nothing'))} |\n"
 
 

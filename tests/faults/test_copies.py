@@ -152,3 +152,23 @@ def test_a_host_that_goes_on_alone_begins_with_the_copy_that_it_kept_itself(lab:
     assert resumed.data["step"] == max(copied(events, "gpu2"))
     said = (directory.logs(1, "gpu2") / "0.out").read_text()
     assert said == f"from={resumed.data['resume_from']} step={resumed.data['step']}\n"
+
+
+def test_of_two_copies_each_the_last_host_goes_on_from_its_own_when_both_others_are_off_at_once(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """Over within 240 s."""
+    place = DIRECTORY + "-twice"
+    recovery = kept_on_own_disks(place, copies=2) | {"on_node_failure": "restart", "spares": [], "min_nodes": 1}
+    directory = launched(tmp_path, on_hosts(lab, tmp_path), {"gpu1": 1, "gpu2": 1, "gpu3": 1}, SAVES, **recovery)
+    for target in ("gpu2", "gpu3"):
+        wait_for_copy(directory, target, 20)
+    for name in ("gpu1", "gpu2"):
+        lab[name].kill()
+    events = ended(directory, 240)
+    assert events[-1].data["state"] == "SUCCEEDED", events[-1].message
+    (resumed,) = (event for event in events if event.data.get("resume_from"))
+    assert resumed.data["step"] == max(copied(events, "gpu3"))
+    assert resumed.data["resume_from"].startswith(f"{place}/.dttui-copies/")
+    said = (directory.logs(1, "gpu3") / "0.out").read_text()
+    assert said == f"from={resumed.data['resume_from']} step={resumed.data['step']}\n"

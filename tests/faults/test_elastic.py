@@ -61,8 +61,8 @@ def test_a_node_that_dies_is_named_and_the_others_resume_without_it_to_a_good_en
     logs = [path.read_text() for node in left for path in running.directory.logs(0, node).glob("*.out")]
     assert any(f"{AGAIN}\nlocal rank" in text for text in logs), "a mark between two processes of a rank"
     resumed = {int(step) for text in logs for step in re.findall(r"goes on after step (\d+)", text)}
-    assert len(resumed) == 1
-    assert resumed.pop() % elastic_training.CHECKPOINT_EVERY == 0
+    (saved,) = resumed
+    assert saved % elastic_training.CHECKPOINT_EVERY == 0
     losses = {item.step or 0: item.loss or 0.0 for item in metrics}
     assert list(losses) == sorted(losses)
     assert max(losses) == 60
@@ -70,6 +70,11 @@ def test_a_node_that_dies_is_named_and_the_others_resume_without_it_to_a_good_en
     told = [(event.node, tuple(event.data["ranks"]), event.data["port"]) for event in running.events(EventKind.RANKS)]
     assert len(told) == len(set(told)) == 5
     assert not running.events(EventKind.RANK_FAILED)
+    (comeback,) = running.events(EventKind.RESTARTED)
+    assert (comeback.attempt, comeback.data["cause"], comeback.data["round"]) == (0, "killed", 1)
+    assert 0 <= comeback.data["lost_steps"] <= elastic_training.CHECKPOINT_EVERY + 1
+    assert 0 < comeback.data["seconds"] < 90
+    assert f"goes on at step {saved + 1}, " in comeback.message
     diagnosed = dttui("diagnose", running.directory.job_id).stdout
     assert TWO in diagnosed
 

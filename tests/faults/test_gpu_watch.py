@@ -25,10 +25,14 @@ from tests.waiting import wait_until
 
 __all__ = ["nvml_library"]
 
-ONE = "pytorch-dev-env"
+ONE, TWO, THREE = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
 LOADED = {"gpus": 2, "name": "NVIDIA H100 80GB HBM3", "utilization": 99, "memory_utilization": 40, "sm_clock": 1700,
           "temperature": 60, "power_mw": 600_000, "power_limit_mw": 700_000}  # fmt: skip
 STEP = "echo '{\"step\": 1}' >> $DTTUI_METRICS; [ $DTTUI_ATTEMPT = 0 ] || exit 0; sleep 600"
+ABORTS = (
+    "echo '{\"step\": 1}' >> $DTTUI_METRICS; [ $DTTUI_ATTEMPT = 0 ] || exit 0; "
+    "while [ $RANK != 0 ] || [ ! -e {broken} ]; do sleep 0.1; done; kill -ABRT $$"
+)
 Set = Callable[[Mapping[str, object]], None]
 
 
@@ -39,7 +43,9 @@ def gpus(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, en
     monkeypatch.setenv(CONTROL, str(tmp_path / "gpus"))
     change(os.environ, LOADED)
     demo = demo_inventory(Path(os.environ["DTTUI_DEMO_ROOT"]), Path("examples"), sys.executable)
-    real = tuple(item.model_copy(update={"resources": Resources()}) for item in demo.environments if item.name == ONE)
+    first, *others = demo.environments
+    assert first.name == ONE
+    real = (first.model_copy(update={"resources": Resources()}), *others)
     monkeypatch.setattr(inventories, "demo_inventory", lambda *_: demo.model_copy(update={"environments": real}))
     yield lambda settings: change(os.environ, settings)
     for job in jobs.list_jobs():
@@ -95,3 +101,25 @@ def test_a_silent_job_whose_gpus_compute_is_ended_only_once_they_stop(gpus: Set,
     assert (summary.state, summary.attempts) == (JobState.SUCCEEDED, 2), directory.read_events()[-1].message
     last = told(directory, EventKind.HANG)[-1]
     assert (last.data["severity"], last.data["restarts"]) == ("error", True)
+
+
+def test_a_rank_that_aborts_after_an_xid_of_its_gpu_has_a_spare_take_over(gpus: Set, tmp_path: Path) -> None:
+    """Over within 120 s: the cause is the GPU, and the host that has it is replaced."""
+    broken = tmp_path / "broken"
+    run = {"command": ["sh", "-c", ABORTS.replace("{broken}", str(broken))]}
+    checkpoint = {"dir": str(tmp_path / "kept"), "shared": True}
+    recovery = {"on_node_failure": "replace", "max_restarts": 1, "spares": [THREE], "checkpoint": checkpoint}
+    directory = launched(write_job(tmp_path, {ONE: 1, TWO: 1}, framework="command", run=run, recovery=recovery))
+    samples = directory.samples(ONE)
+    gpus({"xid.0": 79})
+    wait_until(
+        lambda: samples.exists() and '"xid_last":79' in samples.read_text().replace(" ", ""), "the Xid to be read", 60
+    )
+    gpus({"xid.0": None})
+    broken.touch()
+    wait_until(directory.is_over, "its end", 60)
+    events = directory.read_events()
+    assert jobs.summarize(directory).state is JobState.SUCCEEDED, events[-1].message
+    (restart,) = (event for event in events if event.data.get("state") == "RESTARTING")
+    assert restart.data["cause"] == "gpu-xid"
+    assert [node.name for node in directory.read_bound_plan(1).plan.nodes] == [THREE, TWO]

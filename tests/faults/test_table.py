@@ -62,6 +62,28 @@ def test_what_is_tested_by_where_checkpoints_lie_is_in_the_table_and_what_is_not
     assert (row.shared and row.own) or row.lacks
 
 
+@functools.cache
+def thorough_in(path: str) -> dict[str, bool]:
+    """Return the tests of a file of which cases run in `make thorough` alone, and whether all do."""
+    tree = ast.parse((CHECKOUT / path).read_text())
+    tests = [node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    marks = {node.name: [ast.unparse(mark) for mark in node.decorator_list] for node in tests}
+    return {
+        name: "pytest.mark.thorough" in told for name, told in marks.items() if any("mark.thorough" in x for x in told)
+    }
+
+
+@pytest.mark.parametrize("row", ON_DISKS, ids=lambda row: row.name)
+def test_what_only_a_thorough_run_shows_by_where_checkpoints_lie_is_marked(row: OnDisks) -> None:
+    listed = {*row.shared, *row.own, *row.neither}
+    known = {test: thorough_in(path).get(name) for test in listed for path, _, name in [test.partition("::")]}
+    assert {test for test, is_whole in known.items() if is_whole} == {
+        test for test in row.thorough if known.get(test) and not row.thorough[test]
+    }
+    for test in row.thorough:
+        assert known.get(test) is not None, f"{test} has no case that is left out"
+
+
 def test_the_document_is_current() -> None:
     assert (CHECKOUT / "docs/faults.md").read_text() == render()
 

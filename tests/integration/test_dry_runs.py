@@ -157,6 +157,8 @@ def test_agents_are_brought_and_taken_away_in_words_alone(deployed: Lab, tmp_pat
     names = list(before)
     assert rows("deploy", "--inventory", inventory) == dict.fromkeys(names, ("up-to-date", True))
     assert rows("deploy", "--inventory", fresh) == dict.fromkeys(names, ("installed", True))
+    assert rows("upgrade", "--inventory", inventory) == dict.fromkeys(names, ("up-to-date", True))
+    assert rows("upgrade", "--inventory", fresh) == dict.fromkeys(names, ("none", True))
     assert rows("remove", "--inventory", inventory) == dict.fromkeys(names, ("removed", True))
     assert rows("remove", "--inventory", fresh) == dict.fromkeys(names, ("none", True))
     assert {host.name: host.run(["sh", "-c", KEPT]).stdout for host in deployed.values()} == before

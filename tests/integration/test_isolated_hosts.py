@@ -49,6 +49,8 @@ def test_an_unknown_host_key_is_shown_and_taken_by_its_fingerprint(deployed: Lab
     assert "envs trust" in refused.stderr + refused.stdout
     wrong = dttui_here("envs", "trust", "gpu1", "--fingerprint", lab3["gpu2"].fingerprint, "--inventory", inventory)
     assert wrong.returncode == 4
+    would = dttui_here("envs", "trust", "gpu1", "--fingerprint", fingerprint, "--dry-run", "--inventory", inventory)
+    assert (would.returncode, would.stdout) == (0, f"gpu1: would trust {fingerprint}\n"), would.stderr
     assert known_hosts.read_text() == ""
     taken = dttui_here("envs", "trust", "gpu1", "--fingerprint", fingerprint, "--inventory", inventory)
     assert taken.returncode == 0, taken.stderr

@@ -29,8 +29,6 @@ class TakeRequest:
     """Directories of copies of earlier attempts, newest first: they count for what is kept."""
     keep: int = 1
     """How many copies of one rank's checkpoints stay, the newest."""
-    limit_bytes: int = 1 << 50
-    """Larger ones are refused."""
 
 
 @dataclass(frozen=True)

@@ -87,8 +87,6 @@ def take_from(request: TakeRequest, link: PeerLink) -> Path:
     """Take the checkpoint that the other side has; return where it is. Raises PeerLinkError and CopyError."""
     words = link.hear().get("manifest")
     manifest = decoded(words if isinstance(words, dict) else {})
-    if manifest.size_bytes > request.limit_bytes:
-        raise CopyError(sentences.COPY_TOO_LARGE(size=manifest.size_bytes, limit=request.limit_bytes))
     store = Path(request.store)
     place = kept.place_of(store, manifest.node_rank)
     make_private(place)

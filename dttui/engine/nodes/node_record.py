@@ -51,6 +51,8 @@ class Steps:
     heard_at: float = 0.0
     """By the monotonic clock, when anything came of a rank: a line, or a report."""
     on_first: Callable[[int], None] | None = None
+    on_next: Callable[[int], None] | None = None
+    """Called once, with the next step that a rank reports, whichever that is."""
     speed: TrainingSpeed = field(default_factory=TrainingSpeed)
     """How fast it goes."""
     times: StepTimes = field(default_factory=StepTimes)
@@ -64,6 +66,9 @@ class Steps:
             self.first = step
             if self.on_first is not None:
                 self.on_first(step)
+        if self.on_next is not None:
+            call, self.on_next = self.on_next, None
+            call(step)
 
 
 @dataclass

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 
-from dtagent.protocol.events import NodeStanding
+from dtagent.protocol.events import Event, NodeStanding
 from dtagent.protocol.jobs import NodeState
 from dtagent.protocol.meeting import Numbering
 
 from dttui.engine.attempt_log import AttemptLog
-from dttui.engine.failures import LEFT, FoundFailure, ending, is_consequence, rank_failures
+from dttui.engine.comeback import RoundComeback
+from dttui.engine.failures import LEFT, FoundFailure, cause_of, ending, is_consequence, rank_failures
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.rendezvous import tampering
 from dttui.engine.rendezvous.tampering import CODE
@@ -41,10 +42,17 @@ class Membership:
         log: of the attempt.
         min_nodes: with how many the attempt can go on.
         secrets: values that no event may hold.
+        told: what another controller has told of the attempt.
     """
 
     def __init__(
-        self, directory: JobDirectory, nodes: Sequence[NodeRun], log: AttemptLog, min_nodes: int, secrets: Sequence[str]
+        self,
+        directory: JobDirectory,
+        nodes: Sequence[NodeRun],
+        log: AttemptLog,
+        min_nodes: int,
+        secrets: Sequence[str],
+        told: Sequence[Event] = (),
     ) -> None:
         self._directory = directory
         self._nodes = nodes
@@ -59,6 +67,7 @@ class Membership:
         """By this process' own clock, since when it is known that no rank is left but on a silent host: no other clock
         is asked, of which one may be set and the hosts' differ."""
         self._restarts: dict[str, int] = {}
+        self._comeback = RoundComeback(log, nodes[0].shared.steps, told)
         self.out: dict[str, str] = {}
         """Node → why it takes part no more, in the order in which that came to be known."""
         self.end: Message | None = None
@@ -99,7 +108,10 @@ class Membership:
                 self._log.tell(finding)
             if node.status is not None and node.status.failures and node.name not in self._failed:
                 failures = rank_failures(self._directory, [node], self._secrets)
-                self._failed |= {item.node: item for item in failures[:1] if item.rank is not None}
+                for failure in (item for item in failures[:1] if item.rank is not None):
+                    self._failed[failure.node] = failure
+                    if not is_consequence(failure.data):
+                        self._comeback.on_failure(cause_of(failure.data), failure.time)
 
     def new_round(self) -> Message | None:
         """Return what to tell once all nodes of a round run that was not told of yet."""
@@ -110,6 +122,10 @@ class Membership:
         for key, nodes in rounds.items():
             if key != self._round and sorted(rank for node in nodes for rank in node.ranks) == list(range(key[1])):
                 self._round = key
+                for node in self.members:
+                    if node not in nodes and (node.has_failed or node.silent_since is not None):
+                        self._comeback.on_failure(*self._failure_of(node))
+                self._comeback.on_round(max(node.numbering.restarts for node in nodes if node.numbering is not None))
                 return nmsg(
                     "{count} rank runs, on {nodes} of {all} nodes",
                     "{count} ranks run, on {nodes} of {all} nodes",
@@ -134,6 +150,8 @@ class Membership:
             self.out[node.name] = why
             self.end = self._why_over(node)
             if self.end is None:
+                if self._is_inside(node):  # Else the others were numbered anew for it, and that is told.
+                    self._comeback.on_failure(*self._failure_of(node))
                 self._tell_out(node, why)
         return found
 
@@ -187,6 +205,13 @@ class Membership:
         if node is self._nodes[0] and self.wait_s == 0:
             return msg("no word from {host}", host=node.name)
         return None
+
+    def _failure_of(self, node: NodeRun) -> tuple[str | None, float]:
+        """Return the cause for which a node is out, and when that happened, by the login node's clock."""
+        failures = rank_failures(self._directory, [node], self._secrets) if node.has_failed else []
+        if failures:
+            return cause_of(failures[0].data), failures[0].time
+        return "node-lost", node.silent_since or time.time()
 
     @property
     def _is_hostless(self) -> bool:

@@ -95,6 +95,14 @@ ROWS = (
         (f"{_GPUS}test_a_gpu_whose_clock_falls_is_named_while_that_lasts_and_equal_ones_are_not",),
     ),
     Fault(
+        "a GPU breaks under a rank",
+        "the driver (a stub's) reports Xid 79 of a rank's GPU, and the rank dies of SIGABRT, with "
+        "`on_node_failure: replace` and a spare",
+        ("P3",),
+        120,
+        (f"{_GPUS}test_a_rank_that_aborts_after_an_xid_of_its_gpu_has_a_spare_take_over",),
+    ),
+    Fault(
         "silence while GPUs compute",
         "no step and no line, with `on_hang: restart`, while all GPUs (a stub's) compute, and then only spin",
         ("P3", "P7"),
@@ -239,13 +247,14 @@ ROWS = (
     Fault(
         "the master's host off with the checkpoints on its own disk",
         "the host switched off, or cut off until a spare has begun, that alone has written checkpoints, once another "
-        "has a copy: with a spare, without one, and with a training",
+        "has a copy: with a spare, without one, and with a training; or two hosts at once, of which a third has copies",
         ("P2", "P3"),
         300,
         (
             f"{_COPIES}test_a_spare_in_the_masters_place_gets_the_copy_that_another_host_kept",
             f"{_COPIES}test_a_training_whose_masters_host_is_off_ends_with_the_losses_and_parameters_of_one_that_was_not",
             f"{_COPIES}test_a_host_that_goes_on_alone_begins_with_the_copy_that_it_kept_itself",
+            f"{_COPIES}test_of_two_copies_each_the_last_host_goes_on_from_its_own_when_both_others_are_off_at_once",
         ),
         left="what ran on a host that does not come back",
     ),
@@ -268,7 +277,7 @@ ROWS = (
         300,
         (
             f"{_TRAINS_ON}test_ddp_continues_without_a_host_with_the_losses_of_a_whole_run",
-            f"{_TRAINS_ON}test_fsdp_continues_without_its_masters_host_with_the_losses_of_a_whole_run",
+            f"{_TRAINS_ON}test_fsdp_continues_without_a_host_with_the_losses_of_a_whole_run",
             f"{_ELASTIC}test_a_job_that_is_to_continue_survives_its_rendezvous_host_by_another_attempt_of_those_that_are_left",
         ),
         left="what ran on a host that does not come back",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import subprocess
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from dtagent.protocol.meeting import Disturbance, Numbering
 
 from dttui import jobs
 from dttui.engine.attempt_log import AttemptLog
-from dttui.engine.failures import LEFT, TAMPERED
+from dttui.engine.failures import LEFT, TAMPERED, cause_of
 from dttui.engine.nodes.node_record import Shared
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.rendezvous.membership import Membership
@@ -150,7 +152,7 @@ def directory() -> JobDirectory:
 class Attempt:
     """Three nodes of an elastic attempt that needs two of them."""
 
-    def __init__(self, directory: JobDirectory) -> None:
+    def __init__(self, directory: JobDirectory, told: Sequence[Event] = ()) -> None:
         self.directory = directory
         shared = Shared(world_size=3, is_elastic=True)
         plan = plan_for("a", "b", "c")
@@ -160,7 +162,7 @@ class Attempt:
         ]
         self.view = JobView("job")
         self.view.set_plan(plan)
-        self.members = Membership(directory, self.nodes, AttemptLog(EventLog(directory.events), 0), 2, ())
+        self.members = Membership(directory, self.nodes, AttemptLog(EventLog(directory.events), 0), 2, (), told)
 
     def say(
         self, index: int, rank: int | None, size: int = 3, restarts: int = 0, port: int = 4000, **more: Any
@@ -240,6 +242,68 @@ def test_the_others_go_on_without_a_node_that_died_and_succeed(attempt: Attempt)
         attempt.say(index, rank, size=2, restarts=1, port=4001, state=NodeState.ENDED, exits=WELL)
     assert attempt.members.has_succeeded
     assert attempt.members.outcome() == "ended well, without b"
+
+
+def go_on_without_b(attempt: Attempt) -> None:
+    attempt.say(1, 2, exits=OUT)
+    attempt.members.newly_out(())
+    attempt.say(0, 0, size=2, restarts=1, port=4001)
+    attempt.say(2, 1, size=2, restarts=1, port=4001)
+    attempt.members.learn()
+    assert attempt.members.new_round()
+
+
+def test_a_restart_of_torchruns_own_is_told_at_its_first_step_with_what_it_was_for_and_has_cost(
+    attempt: Attempt,
+) -> None:
+    attempt.all_run()
+    steps = attempt.nodes[0].shared.steps
+    for step in range(1, 18):
+        steps.take(step)
+    go_on_without_b(attempt)
+    assert attempt.events(EventKind.RESTARTED) == []
+    for step in (11, 12):
+        steps.take(step)
+    (told,) = attempt.events(EventKind.RESTARTED)
+    assert told.data.pop("seconds") > 0
+    assert told.data == {"cause": "killed", "lost_steps": 7, "round": 1}
+    assert "torchrun goes on at step 11, " in told.message
+    assert told.message.endswith("; 7 steps are made again")
+    again = Attempt(attempt.directory, attempt.events(EventKind.RESTARTED))
+    again.all_run()
+    go_on_without_b(again)
+    assert len(attempt.events(EventKind.RESTARTED)) == 1, "another controller tells it no second time"
+
+
+def test_a_restart_of_ranks_that_report_no_step_is_told_when_they_run(attempt: Attempt) -> None:
+    attempt.all_run()
+    attempt.nodes[1].silent_since = time.time() - 20
+    attempt.say(0, 0, size=2, restarts=1, port=4001)
+    attempt.say(2, 1, size=2, restarts=1, port=4001)
+    attempt.members.learn()
+    assert attempt.members.new_round()
+    assert [node.name for node in attempt.members.newly_out(())] == ["b"]
+    (told,) = attempt.events(EventKind.RESTARTED)
+    assert (told.data["cause"], told.data["round"]) == ("node-lost", 1)
+    assert told.data["seconds"] >= 20
+    assert "lost_steps" not in told.data
+
+
+@pytest.mark.parametrize(
+    ("failure", "cause"),
+    [
+        ({"signal": 9}, "killed"),
+        ({"exit_code": 3, "tail": ["bye"]}, "exit-code"),
+        ({"exit_code": 1, "error": "ValueError: no samples"}, "exception"),
+        ({"exit_code": 1, "error": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"}, "cuda-oom"),
+        ({"uncleared": False, "lost": True}, "supervisor-lost"),
+        ({"uncleared": True, "lost": False}, "unkillable"),
+        ({"uncleared": False, "self_fenced": True}, "self-fenced"),
+        ({}, None),
+    ],
+)
+def test_the_cause_of_a_failure_follows_from_its_words_and_its_end(failure: dict[str, Any], cause: str | None) -> None:
+    assert cause_of(failure) == cause
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import yaml
 from dttui.planning.models import Plan, PlannedNode
 from dttui.planning.planner import plan
 from dttui.spec.findings import Severity
-from dttui.spec.models import Model, Run, Strategy
+from dttui.spec.models import Model, Recovery, Run, Strategy
 from tests.unit.seed_cluster import SEED, make_job
 
 A, B, C = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
@@ -105,10 +105,14 @@ def test_sharding_within_nodes_is_a_mesh_of_two_dimensions() -> None:
 
 @pytest.mark.parametrize(("group", "mesh"), [("all", [-1]), ("node", [-1, 2])])
 def test_the_mesh_of_an_elastic_job_leaves_open_how_many_nodes_there_are(group: str, mesh: list[int]) -> None:
-    options = {"shard_group": group, "elastic": {"min_nodes": 1}}
-    made = planned(A, B, framework_options=options, resources={"gpu": {"count": 2}})
-    assert made.errors == ()
-    assert settings(made.nodes[0])["mesh"] == mesh
+    same: dict[str, Any] = {"resources": {"gpu": {"count": 2}}}
+    asked = {"shard_group": group, "elastic": {"min_nodes": 1}}
+    by_option = planned(A, B, framework_options=asked, **same)
+    recovery = Recovery(on_node_failure="continue", min_nodes=1)
+    by_recovery = planned(A, B, framework_options={"shard_group": group}, recovery=recovery, **same)
+    for made in (by_option, by_recovery):
+        assert (made.errors, made.min_nodes) == ((), 1)
+        assert settings(made.nodes[0])["mesh"] == mesh
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,19 @@ def test_a_plan_says_which_losses_checkpoints_outlive(
     assert [item.severity.value for item in told] == ([severity] if severity else [])
 
 
+@pytest.mark.parametrize("more", [{}, {"copies": 1}])
+@pytest.mark.parametrize("nodes", [(A, B), (A,)])
+def test_a_plan_says_that_shared_checkpoints_do_not_outlive_what_they_lie_on(
+    nodes: tuple[str, ...], more: dict[str, Any]
+) -> None:
+    checkpoint = {"dir": "/srv/kept", "shared": True, **more}
+    planned = made(nodes=nodes, on_node_failure="restart", checkpoint=checkpoint)
+    (told,) = (item for item in planned.findings if item.code == "checkpoint-shared")
+    assert told.severity is Severity.INFO
+    assert "/srv/kept outlive any host" in told.message
+    assert "checkpoint-shared" not in [item.code for item in made(checkpoint=checkpoint).findings]
+
+
 @pytest.mark.parametrize("checkpoint", [None, {"dir": "/c"}, {"dir": "/c", "copies": 1}, {"dir": "/c", "shared": True}])
 @pytest.mark.parametrize(
     ("framework", "may_write_parts"),
