@@ -1,7 +1,8 @@
 """What a job that is over still lacks in its directory: lines that a full disk held back, and logs still on hosts.
 
-The controller runs this after each job. Hosts are looked at by `post_job_cleanup`, which fetches the logs and ends what
-still runs on lost hosts; a client that attaches to a job that is over has one such look, without any of this.
+The controller runs this after each job, for hosts that are done and still have files; one that is only lost is looked
+at beside them alone. Hosts are looked at by `post_job_cleanup`, which fetches the logs and ends what still runs on lost
+hosts; a client that attaches to a job that is over has one such look, without any of this.
 """
 
 from __future__ import annotations

@@ -93,6 +93,13 @@ async def test_a_job_that_lacks_nothing_is_left_at_once(directory: JobDirectory,
     assert (naps.seconds, directory.read_events()) == ([], [])
 
 
+async def test_a_host_that_is_only_lost_is_left_to_whoever_attaches(directory: JobDirectory, log: EventLog) -> None:
+    log.add(EventKind.NODE_STATE, "lost", attempt=0, node="gpu1", data={"state": "lost"})
+    naps = Naps()
+    assert await complete(log, directory, naps) == 0
+    assert naps.seconds == []
+
+
 async def test_logs_that_a_forced_stop_leaves_on_hosts_are_not_fetched(directory: JobDirectory, log: EventLog) -> None:
     AttemptLog(log, 0).tell(warning(LOG_REST, "gpu1", "its rest was not fetched"))
     wanted = [True]
