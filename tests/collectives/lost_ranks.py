@@ -73,6 +73,21 @@ def train(comm: DistributedCommunicator, victim: int, how: str, timeout_s: float
             go_on(comm)
 
 
+def be_late(comm: DistributedCommunicator, victim: int, timeout_s: float) -> None:
+    """Wait three times for one that is late, and make the group anew; tell how long each took."""
+    operator, taken = AllReduceOperator(comm), []
+    for _time in range(3):
+        began = time.monotonic()
+        if comm.rank == victim:
+            time.sleep(2 * timeout_s)
+        try:
+            operator.all_reduce(torch.ones(1), timeout=timeout_s)
+        except CollectiveTimeoutError:
+            taken.append(time.monotonic() - began)
+        comm.rebuild()
+    tell(taken=taken)
+
+
 def go_on(comm: DistributedCommunicator) -> None:
     """Go on without the ones that are lost, where those that are left are enough."""
     try:
@@ -86,14 +101,20 @@ def go_on(comm: DistributedCommunicator) -> None:
 
 def main(rank: int, world_size: int, store: str, victim: int, how: str, timeout_s: float) -> None:
     """Meet in a file, or at an address."""
-    be_patient()
+    if how != "late":
+        be_patient()
     host, _, port = store.rpartition(":")
     place = (
         dist.TCPStore(host, int(port), is_master=rank == 0) if host else dist.FileStore(store, world_size)  # type: ignore[attr-defined]
     )
     dist.init_process_group("gloo", store=place, rank=rank, world_size=world_size, timeout=timedelta(seconds=60))
     torch.set_num_threads(1)
-    train(DistributedCommunicator(rank, world_size, timeout_s=30), victim, how, timeout_s)
+    comm = DistributedCommunicator(rank, world_size, timeout_s=30)
+    if how == "late":
+        AllReduceOperator(comm).all_reduce(torch.ones(1))  # Torch is imported everywhere.
+        be_late(comm, victim, timeout_s)
+    else:
+        train(comm, victim, how, timeout_s)
     sys.stdin.read()  # Until all have told.
     os._exit(0)  # Gloo may abort where its group has lost somebody.
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import pytest
 from dtagent.payload.collectives.agreement import Knowledge, Told, length_of, room_for, steps_of
 
-pytestmark = pytest.mark.torch
-
 
 def told_all(calls: Sequence[bytes], values: Sequence[bytes]) -> tuple[list[Told], list[list[int]]]:
     """Return what each rank knows in the end, and the bytes of its messages."""

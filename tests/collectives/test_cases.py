@@ -30,7 +30,6 @@ from tests.collectives.cases import MOST_RANKS, Case, called, mistake
 from tests.collectives.starting import python
 from tests.collectives.test_mpi import mpirun_of
 
-pytestmark = pytest.mark.torch
 BOUND_S, LEAST, MOST = 2.0, 25, 300
 """Cases are chosen for so long, but so many at least and at most."""
 ANSWER_S = 120.0

@@ -23,7 +23,6 @@ from dttui.spec.models import Cluster, GpuRequest, Node, NodeResources
 from tests.unit.seed_cluster import environment, make_job
 
 FAST, SLOW, FAR = NetworkLink(2e-5, 4e9), NetworkLink(1e-4, 1.25e8), NetworkLink(2e-2, 1.25e8)
-pytestmark = pytest.mark.torch
 MIB = 1 << 20
 TWO_BY_TWO = [[0, 1], [2, 3]]
 usual = partial(usual_algorithm, Collective.ALL_REDUCE)

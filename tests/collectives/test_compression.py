@@ -22,7 +22,6 @@ from dtagent.payload.collectives import (
 
 from tests.collectives.ranks import in_threads
 
-pytestmark = pytest.mark.torch
 WORLD = 3
 
 

@@ -16,8 +16,6 @@ pytest.importorskip("torch")
 import torch
 from dtagent.payload.collectives.torch_group import backend_for
 
-pytestmark = pytest.mark.torch
-
 
 @pytest.mark.parametrize("world_size", [2, pytest.param(3, marks=pytest.mark.thorough), 5])
 def test_every_collective_of_every_algorithm_gives_all_ranks_what_it_should(world_size: int, tmp_path: Path) -> None:

@@ -34,7 +34,6 @@ from dtagent.payload.collectives.handles import queue_of
 from tests.collectives.ranks import in_threads
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.torch
 WORLD = 3
 
 

@@ -20,7 +20,6 @@ from dtagent.payload.collectives import CollectiveError
 from dtagent.payload.collectives.rank_status import Door, RankStanding, judge
 from dtagent.payload.collectives.regrouping import Regrouping
 
-pytestmark = pytest.mark.torch
 ROOT = Path(__file__).parents[2]
 TRAINS = "tests.collectives.recovering_ranks"
 RANKS = "tests.collectives.lost_ranks"
@@ -49,6 +48,15 @@ def test_all_others_name_the_rank_that_stops_in_the_middle_of_a_ring(
             assert words in found["message"]
             assert found["took"] < within_s
             assert "this group has lost rank 2; `rebuild` or `shrink` it" in rank.told()["again"]
+
+
+def test_a_collective_raises_less_than_a_second_after_its_time_out(tmp_path: Path) -> None:
+    """As jobs wait, and not as other tests do: a busy machine may hold one of three up, hardly all."""
+    with started([python(RANKS, rank, 3, tmp_path / "store", 2, "late", 2.0) for rank in range(3)]) as ranks:
+        for rank in ranks[:2]:
+            taken = rank.told()["taken"]
+            assert len(taken) == 3
+            assert 2.0 <= min(taken) < 3.0, taken
 
 
 def test_who_is_to_blame_is_known_less_than_a_second_after_the_time_out() -> None:

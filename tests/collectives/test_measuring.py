@@ -26,8 +26,6 @@ from dtagent.payload.collectives.measuring import Bench
 from dtagent.payload.collectives.schedules import ALGORITHMS
 from dtagent.payload.collectives.timed_collectives import USUAL, SizedWork
 
-pytestmark = pytest.mark.torch
-
 MARK = "DTTUI_BENCH "
 HAS_GPUS = "import torch\ntorch.cuda.is_available = lambda: True\ntorch.cuda.device_count = lambda: 8\n"
 SLOW = (

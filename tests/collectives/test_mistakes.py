@@ -24,7 +24,7 @@ from dtagent.payload.collectives import (
     safe_all_reduce,
 )
 
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:ComplexHalf|Sparse")]
+pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf|Sparse")
 WORLD = 3
 TIMEOUT_S = 20.0
 Work = Callable[[DistributedCommunicator], Any]

@@ -15,7 +15,6 @@ from dtagent.payload.collectives.nccl_group import NcclGroup
 
 from tests.collectives.starting import python, started
 
-pytestmark = pytest.mark.torch
 of_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU and a torch with CUDA")
 
 

@@ -11,8 +11,6 @@ pytest.importorskip("torch")
 
 from dtagent.payload.collectives.pair_rounds import pairs_of, rounds_of
 
-pytestmark = pytest.mark.torch
-
 
 @pytest.mark.parametrize("hosts", range(2, 9))
 def test_each_pair_is_in_one_round_and_a_host_once_in_each(hosts: int) -> None:

@@ -16,7 +16,6 @@ from dtagent.payload.collectives.pipeline import Pipeline
 from dtagent.payload.collectives.requests import OPS, Request, agree, schedule, vector_of
 from dtagent.payload.collectives.schedules import ALGORITHMS, Collective
 
-pytestmark = pytest.mark.torch
 DEADLINE_S = 20
 
 

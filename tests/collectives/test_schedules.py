@@ -45,7 +45,6 @@ from dttui.planning.cost.hardware import Interconnect
 if TYPE_CHECKING:
     from dtagent.payload.collectives.schedules import Schedule
 
-pytestmark = pytest.mark.torch
 LINK = NetworkLink(20e-6, 1e9)
 PRICED = Interconnect(bandwidth=1e9, latency_s=20e-6)
 WORLDS = range(1, 10)

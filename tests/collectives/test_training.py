@@ -25,7 +25,6 @@ from tests.collectives.ranks import in_threads
 from tests.collectives.starting import printed
 from tests.collectives.training import Mixed, losses_alone, losses_of_a_plain_one
 
-pytestmark = pytest.mark.torch
 WORLD = 3
 
 

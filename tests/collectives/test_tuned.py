@@ -19,7 +19,6 @@ from tests.collectives.starting import printed
 from tests.collectives.tuned_ranks import PARAMETERS, STEPS
 from tests.unit.seed_cluster import environment, make_job
 
-pytestmark = pytest.mark.torch
 WORLD = 4
 SMALL = {"allreduce": {"buffer_size": 100_000}}
 SETTINGS: dict[str, dict[str, Any]] = {
