@@ -149,16 +149,16 @@ def test_agents_are_brought_and_taken_away_in_words_alone(deployed: Lab, tmp_pat
     fresh.write_text(inventory.read_text().replace("  zone:", "  agent_root: /var/tmp/other\n  zone:"))
     before = {host.name: host.run(["sh", "-c", KEPT]).stdout for host in deployed.values()}
 
-    def rows(*words: str | Path) -> dict[str, tuple[str, bool]]:
+    def rows(*words: str | Path, code: int = 0) -> dict[str, tuple[str, bool]]:
         done = dttui("agents", *words, "--dry-run", "--output", "json")
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == code, done.stdout + done.stderr
         return {row["host"]: (row["outcome"], row["dry_run"]) for row in json.loads(done.stdout)}
 
     names = list(before)
     assert rows("deploy", "--inventory", inventory) == dict.fromkeys(names, ("up-to-date", True))
     assert rows("deploy", "--inventory", fresh) == dict.fromkeys(names, ("installed", True))
     assert rows("upgrade", "--inventory", inventory) == dict.fromkeys(names, ("up-to-date", True))
-    assert rows("upgrade", "--inventory", fresh) == dict.fromkeys(names, ("none", True))
+    assert rows("upgrade", "--inventory", fresh, code=4) == dict.fromkeys(names, ("failed", True)), "there is none"
     assert rows("remove", "--inventory", inventory) == dict.fromkeys(names, ("removed", True))
     assert rows("remove", "--inventory", fresh) == dict.fromkeys(names, ("none", True))
     assert {host.name: host.run(["sh", "-c", KEPT]).stdout for host in deployed.values()} == before
