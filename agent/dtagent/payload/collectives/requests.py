@@ -176,10 +176,11 @@ def agree(requests: Sequence[Request]) -> VectorLayout:
     if faults:
         raise CollectiveError("; ".join(f"{named(ranks)}: {fault}" for fault, ranks in faults.items()))
     lead = requests[requests[0].root] if requests[0].kind in (Collective.BROADCAST, Collective.SCATTER) else requests[0]
+    compressed = [item.compression if item.compression != REQUIRES_GRAD else "" for item in requests]
     for what, values in (
+        ("compress otherwise", [how or "not at all" for how in compressed]),
         ("call another collective", [BARRIER if item.algorithm == BARRIER else item.kind.value for item in requests]),
         ("bring a tensor with another requires_grad", [item.compression == REQUIRES_GRAD for item in requests]),
-        ("compress otherwise", [item.compression or "not at all" for item in requests]),
         ("reduce by another operation", [item.op for item in requests]),
         ("name another root", [item.root for item in requests]),
         ("take another algorithm", [item.algorithm for item in requests]),
