@@ -22,6 +22,8 @@ from .message_passing import MessageGroup
 from .rank_status import Door, RankStanding
 from .regrouping import Regrouping
 
+_LONGEST_PAUSE_S = 0.25
+"""Between two looks whether all ranks have written where they answer."""
 _IN_VAIN = 1 << 24
 """A tag that nobody sends by."""
 _lost: list[TorchGroup] = []
@@ -96,11 +98,12 @@ def _find_doors(group: Callable[[], Any], prefix: str, names: Mapping[int, str],
     if found is None:
         return {}
     with suppress(RuntimeError, ValueError, TypeError):  # The store is lost, or what stands there is nonsense.
-        book = _book(found, prefix)
-        if within_s > 0:
-            with suppress(RuntimeError):
-                book.wait([*names.values()], datetime.timedelta(seconds=within_s))
-        is_whole = book.check([*names.values()])
+        book, all_names = _book(found, prefix), [*names.values()]
+        until, pause_s = time.monotonic() + within_s, 0.005
+        # It is not waited in the store, of which torch's own threads would have nothing meanwhile.
+        while not (is_whole := book.check(all_names)) and time.monotonic() < until:
+            time.sleep(min(pause_s, max(0.0, until - time.monotonic())))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         there = [rank for rank, name in names.items() if is_whole or book.check([name])]
         return {rank: Door(*json.loads(book.get(names[rank]))) for rank in there}
     return {}
