@@ -45,6 +45,12 @@ CLOSE_LINES = 20
 FULL_S = 120.0
 """Between a failure and word of a full disk that may be why: agents look at their disks now and then."""
 WHO_REMOVES = N_("Find out who removes files there; `agent_root` in the inventory names another place for the agent's.")
+_MORE = {
+    ("no-gpu", "driver-too-old"),
+    ("no-cuda-build", "driver-too-old"),
+    ("peer-gone", "collective-timeout"),
+}
+"""Causes of an exception, each with that of a line which says why it was raised."""
 _ANYTHING = "\0"
 """Stands for a host's name or interpreter; no text has it."""
 _GPU_DOUBT = frozenset(
@@ -194,7 +200,7 @@ def _by_words(failure: Failed, evidence: Evidence, fields: dict[str, str], print
 
 def _says_more(said: Recognised, spoken: Recognised) -> bool:
     """Whether a line says why an exception was raised: a driver that is too old looks like no GPU."""
-    return spoken.row.code in ("no-gpu", "no-cuda-build") and said.row.code == "driver-too-old"
+    return (spoken.row.code, said.row.code) in _MORE
 
 
 def _by_signal(number: int, fields: dict[str, str], printed: Sequence[str]) -> Cause:

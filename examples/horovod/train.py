@@ -129,13 +129,14 @@ def main() -> None:
     text = read_text()
     torch.manual_seed(options.seed)
     model = Model().to(device)
-    asked = (CONFIG.get("distributed") or {}).get("compression")
-    sent_as = hvd.Compression.fp16 if asked == "fp16" else hvd.Compression.none
+    asked = CONFIG.get("distributed") or {}
+    sent_as = hvd.Compression.fp16 if asked.get("compression") == "fp16" else hvd.Compression.none
     # It has a state of its own, which that of Adam below it does not follow.
     optimizer = hvd.DistributedOptimizer(
         torch.optim.Adam(model.parameters(), options.learning_rate),
         named_parameters=model.named_parameters(),
         compression=sent_as,
+        groups=1 if asked.get("overlap") is False else None,  # One of all gradients, which waits for the last.
     )
     directory = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
     first = resume(model, optimizer, directory)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import pytest
 import yaml
@@ -66,6 +71,86 @@ def test_the_loss_is_that_of_ddp(tmp_path: Path, horovod_python: Path) -> None:
     assert told["horovod"][-1] < told["horovod"][0] - 1
 
 
+LARGE = 20_000
+"""Elements, which four tensors of the example have: each more than 64 KiB as float32."""
+
+
+@dataclass
+class Traced:
+    """What a training told, and what Horovod's timeline tells of the four large gradients."""
+
+    losses: list[float]
+    types: set[str]
+    """As which they were averaged."""
+    fused: set[str]
+    """Those that were copied to one place with others, to be averaged together."""
+    together: list[int]
+    """How many of them each cycle had that had any."""
+    gaps: list[int]
+    """Microseconds from one cycle to the next."""
+
+
+def traced(directory: Path, python: Path, **fields: Any) -> Traced:
+    """Train the example by two ranks on two nodes, with what a job says of how they talk."""
+    directory.mkdir()
+    job = example("horovod") | {"cluster": slots({ONE: 1, TWO: 1}), "communication": {}} | fields
+    job["run"]["args"] = ["--steps", "12", "--checkpoint-every", "12"]
+    job["framework_options"] = {"timeline": str(directory / "timeline.json"), "timeline_mark_cycles": True}
+    ended = apply(directory, "horovod", job, python)
+    events: list[dict[str, Any]] = json.loads((directory / "timeline.json").read_text())
+    return read(events, [*ended.losses().values()])
+
+
+def read(events: list[dict[str, Any]], losses: list[float]) -> Traced:
+    """Return what events tell, in their order: of a tensor, which is a process there, the last one has its type."""
+    names = {event["pid"]: event["args"].get("name", "") for event in events if event.get("name") == "process_name"}
+    copied, types, fused, cycles = set(), set(), set(), [0]
+    for event in events:
+        name = names.get(event.get("pid"), "")
+        if event.get("name") == "CYCLE_START":
+            cycles.append(0)
+        elif event.get("name") == "MEMCPY_IN_FUSION_BUFFER":
+            copied.add(name)
+        elif "shape" in event.get("args", {}) and "allreduce." in name:
+            if prod(json.loads(event["args"]["shape"])) > LARGE:
+                types.add(event["args"]["dtype"])
+                fused |= {name} & copied
+                cycles[-1] += 1
+            copied.discard(name)
+    starts = [event["ts"] for event in events if event.get("name") == "CYCLE_START"]
+    gaps = [later - earlier for earlier, later in pairwise(starts)]
+    return Traced(losses, types, fused, [count for count in cycles if count], gaps)
+
+
+def test_gradients_are_averaged_when_and_as_the_job_says(tmp_path: Path, horovod_python: Path) -> None:
+    groups = [{"name": name, "nodes": [name]} for name in (ONE, TWO)]
+    far = {"groups": groups, "between_groups": {"bandwidth": "1Gbps", "latency": "25ms"}}
+    said: dict[str, dict[str, Any]] = {
+        "bare": {},
+        "small and far": {
+            "communication": {"allreduce": {"buffer_size": 64 << 10}},
+            "cluster": slots({ONE: 1, TWO: 1}) | {"topology": far},
+        },
+        "fp16 at the end": {"communication": {"compression": "fp16", "overlap": False}},
+    }
+    bare, small, at_the_end = (traced(tmp_path / name, horovod_python, **more) for name, more in said.items())
+    # Without a word of the job they go as they come, in cycles of a millisecond.
+    assert bare.types == {"float32"}
+    assert min(bare.together) < 4
+    assert median(bare.gaps) < 25_000
+    # One way and back by 25 ms is 50, in which all ranks agree what is ready; each is larger than what is sent at once.
+    assert median(small.gaps) >= 49_000
+    assert max(small.together) == 4
+    assert small.fused == set()
+    assert small.losses == bare.losses
+    # All of them wait for the last one, and then have room in 128 MiB.
+    assert set(at_the_end.together) == {4}
+    assert len(at_the_end.fused) == 4
+    assert at_the_end.types == {"float16"}
+    assert at_the_end.losses == pytest.approx(bare.losses, abs=0.02)
+    assert at_the_end.losses != bare.losses
+
+
 def test_the_rank_that_raised_is_told_with_its_traceback_before_those_that_lost_it(
     tmp_path: Path, horovod_python: Path
 ) -> None:
@@ -92,7 +177,7 @@ hvd.allreduce(torch.ones(1))
 
 
 OVER_MPI = """
-import json, os, sys
+import json, os, sys, time
 import horovod.torch as hvd, torch
 hvd.init()
 total = hvd.allreduce(torch.tensor([hvd.rank() + 1.0]), op=hvd.Sum).item()
@@ -100,8 +185,10 @@ print(hvd.mpi_enabled(), os.environ["RANK"] == str(hvd.rank()), os.environ["LOCA
 with open(os.environ["DTTUI_METRICS"], "a") as stream:
     stream.write(json.dumps({"rank": hvd.rank(), "step": 1, "loss": total}) + "\\n")
 hvd.allreduce(torch.ones(1))
-if hvd.rank() == 1 and len(sys.argv) > 1:
+if hvd.rank() == 1 and "fails" in sys.argv:
     raise ValueError("no such label")
+if hvd.rank() == 1 and "stays" in sys.argv:
+    time.sleep(600)
 hvd.allreduce(torch.ones(1))
 """
 
@@ -125,6 +212,22 @@ def test_over_mpi_the_ranks_of_one_host_train_together_and_the_one_that_raises_i
     assert results[0]["world_size"] == 3
     failure = results[1]["failures"][0]
     assert (failure["node"], failure["rank"], failure["error"]) == (TWO, 1, "ValueError: no such label")
+
+
+def test_over_mpi_a_rank_that_comes_to_no_collective_ends_the_job_and_is_named(
+    tmp_path: Path, horovod_python: Path
+) -> None:
+    (tmp_path / "train.py").write_text(OVER_MPI)
+    job = example("horovod") | {"cluster": slots({TWO: 2}), "dataset": "none"}
+    job |= {"communication": {"protocol": "MPI", "collective_timeout": "5s"}}
+    job["run"] = {"script": "train.py", "python": str(horovod_python), "args": ["stays"]}
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump({"distributed_training": job}))
+    done = dttui("--demo", "--apply", path, "--output", "json", deadline_s=DEADLINE_S)
+    assert done.returncode == 100, done.stdout + done.stderr
+    diagnosed = result_of(dttui("diagnose", result_of(done)["job_id"], "--output", "json"))
+    assert (diagnosed["cause"]["code"], diagnosed["first_failure"]["rank"]) == ("collective-timeout", 0)
+    assert "for rank 1, which did not come to it in time." in diagnosed["cause"]["words"]
 
 
 def test_each_rank_stands_where_horovods_own_launcher_would_put_it(seed_plan: Plan, horovod_python: Path) -> None:

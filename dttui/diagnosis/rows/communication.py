@@ -82,6 +82,13 @@ ROWS: tuple[Recogniser, ...] = (
         is_consequence=True,
     ),
     Recogniser(
+        "collective-timeout",
+        N_("It waited in a collective of Horovod ({operation}) for rank {missing}, which did not come to it in time."),
+        (LATE_RANK, HANGING),
+        printed=r"^(?P<missing>\d+)!: \[(?P<operation>[^\s,\]]+)",
+        is_consequence=True,
+    ),
+    Recogniser(
         "rendezvous-timeout",
         N_("It waited {seconds} s in init_process_group for rank {missing}, which did not come there."),
         (LATE_RANK, BEFORE_INIT, NETWORK),
@@ -137,7 +144,10 @@ ROWS: tuple[Recogniser, ...] = (
     ),
     Recogniser(
         "peer-gone",
-        N_("Horovod ended on another rank, by an exception or since the script came to its end there."),
+        N_(
+            "Horovod was shut down: by an exception on another rank, since the script came to its end there, or since "
+            "a rank had come to no collective for as long as communication.collective_timeout."
+        ),
         (LOOK_AT_FIRST,),
         rf"[\w.]*HorovodInternalError: (?:Horovod has been shut down|.*{GLOO_PEER})",
         is_consequence=True,

@@ -23,6 +23,6 @@ def check_passed_on(layout: JobLayout, framework: Framework) -> list[Finding]:
     return [timeout_note(message.format(seconds=seconds, call=call))]
 
 
-def timeout_note(message: str) -> Finding:
+def timeout_note(message: str, hint: str = "") -> Finding:
     """Return what is to be known of the time-out."""
-    return info("collective-timeout", "communication.collective_timeout", message)
+    return info("collective-timeout", "communication.collective_timeout", message, hint)

@@ -19,7 +19,7 @@ RAISED = [
         "on one of the ranks or an attempt to allreduce, allgather or broadcast a tensor after one of the ranks "
         "finished execution.",
         "peer-gone",
-        "Horovod ended on another rank",
+        "Horovod was shut down",
     ),
     (
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 22.78 GiB. GPU 0 has a total capacity of 31.47 "
@@ -355,6 +355,12 @@ PRINTED = [
         None,
         "rendezvous-timeout",
         "waited 45 s in hvd.init for rank 2",
+    ),
+    (
+        "1!: [allreduce.head.weight, allreduce.head.bias]",
+        None,
+        "collective-timeout",
+        "(allreduce.head.weight) for rank 1,",
     ),
     (
         "dttui: somebody tampered with the rendezvous: state split; that cannot be put right",

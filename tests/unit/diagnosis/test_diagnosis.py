@@ -237,6 +237,21 @@ def test_where_all_timed_out_the_rank_that_had_begun_fewer_collectives_is_named(
     assert words.endswith("Behind by 2 collectives: rank 2 on b. Look at what it was doing.")
 
 
+def test_what_horovod_printed_of_the_rank_that_it_missed_says_why_it_shut_down() -> None:
+    error = "horovod.common.exceptions.HorovodInternalError: Horovod has been shut down. This was caused by …"
+    told = lines(
+        "[2026-11-28 12:00:00.7: E horovod/common/stall_inspector.cc:110] One or more tensors were submitted to be "
+        "reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 1 "
+        "seconds. ",
+        "Missing ranks:",
+        "3!: [allreduce.head.bias, allreduce.head.weight]",
+        'One or more rank (marked by "!") is stalled for longer than 5 seconds. Will shutdown.',
+    )
+    code, words = cause_of(failed(0, error, lines=told), failed(1, error))
+    assert code == "collective-timeout"
+    assert words.startswith("It waited in a collective of Horovod (allreduce.head.bias) for rank 3, which did not come")
+
+
 def test_where_all_others_timed_out_the_rank_that_did_not_fail_is_named() -> None:
     error = "RuntimeError: [x/unbound_buffer.cc:78] Timed out waiting 4000ms for recv operation to complete"
     metrics = {2: Metric(2, 118), 3: Metric(3, 117)}

@@ -320,7 +320,7 @@ def test_a_batch_that_makes_no_equal_shares_is_told_with_those_that_do(
         ("pytorch-fsdp", "the script has to pass them on, as init_process_group(timeout=…)"),
         ("command", "the script has to pass them on, as init_process_group(timeout=…)"),
         ("tensorflow", "the script has to pass them on, as CommunicationOptions(timeout_seconds=…)"),
-        ("horovod", "communication.rendezvous_timeout"),
+        ("horovod", "one that it cannot reach as long as communication.rendezvous_timeout, 80 s"),
         ("deepspeed", "it is told 2, and rendezvous_timeout is 80 s"),
         ("megatron-lm", None),
     ],

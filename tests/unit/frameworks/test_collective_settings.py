@@ -231,6 +231,9 @@ def test_overlap_is_told_in_each_frameworks_words(overlap: bool) -> None:
     assert zero["zero_optimization"]["overlap_comm"] is overlap
     assert arguments(talking("megatron-lm", overlap=overlap)) == (["--overlap-grad-reduce"] if overlap else [])
     assert document(talking("pytorch-ddp", overlap=overlap))["distributed"]["overlap"] is overlap
+    (horovod,) = (item for item in talking("horovod", overlap=overlap).findings if item.code == "collective-setting")
+    words = "the backward pass goes on by itself" if overlap else "distributed.overlap, and the script has to pass that"
+    assert words in horovod.message
 
 
 def test_deepspeed_gathers_an_even_number_of_elements_whatever_the_size_is() -> None:

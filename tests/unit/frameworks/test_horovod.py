@@ -146,6 +146,23 @@ def test_the_bucket_of_the_job_is_the_fusion_threshold_and_two_that_differ_are_a
     assert not horovod(A, communication=communication, framework_options={"fusion_threshold": 1 << 20}).errors
 
 
+@pytest.mark.parametrize(("limit", "shutdown", "look"), [("5s", "5", "1"), ("90s", "90", "9"), ("1h", "3600", "60")])
+def test_over_mpi_horovod_ends_where_a_rank_comes_to_no_collective_for_so_long_and_looks_often_enough(
+    limit: str, shutdown: str, look: str
+) -> None:
+    over_mpi, over_gloo = (
+        horovod(A, communication=Communication.model_validate({"collective_timeout": limit, "protocol": protocol}))
+        for protocol in ("MPI", None)
+    )
+    env = over_mpi.nodes[0].processes[0].env
+    assert (env["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"], env["HOROVOD_STALL_CHECK_TIME_SECONDS"]) == (shutdown, look)
+    assert not any("STALL" in name for name in over_gloo.nodes[0].processes[0].env)
+    notes = [
+        [item.hint for item in made.findings if item.code == "collective-timeout"] for made in (over_mpi, over_gloo)
+    ]
+    assert notes == [[], ["Write recovery.hang_s and hang_first_s, which notice a job in which nothing goes on."]]
+
+
 @pytest.mark.parametrize(
     ("options", "where", "words"),
     [
