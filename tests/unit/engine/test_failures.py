@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from dtagent.protocol import sentences
@@ -15,7 +16,7 @@ from dtagent.protocol.rpc import to_wire
 
 from dttui import jobs
 from dttui.engine.conclusion import node_outcome
-from dttui.engine.failures import ending, is_consequence, last_words, rank_failures, stopped_on_request
+from dttui.engine.failures import cause_of, ending, is_consequence, last_words, rank_failures, stopped_on_request
 from dttui.engine.nodes.node_run import NodeRun
 from tests.unit.jobs.test_follow import plan_for
 
@@ -171,3 +172,20 @@ def test_an_agent_that_tells_of_ranks_it_was_not_given_and_gives_no_end_of_words
     assert last_words(node)["ranks_started"] == [0]
     assert last_words(node)["exits"] == {}
     assert len(ending(replace(status, state=NodeState.UNKILLABLE))) < 4096
+
+
+@pytest.mark.parametrize(
+    ("failure", "cause"),
+    [
+        ({"signal": 9}, "killed"),
+        ({"exit_code": 3, "tail": ["bye"]}, "exit-code"),
+        ({"exit_code": 1, "error": "ValueError: no samples"}, "exception"),
+        ({"exit_code": 1, "error": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"}, "cuda-oom"),
+        ({"uncleared": False, "lost": True}, "supervisor-lost"),
+        ({"uncleared": True, "lost": False}, "unkillable"),
+        ({"uncleared": False, "self_fenced": True}, "self-fenced"),
+        ({}, None),
+    ],
+)
+def test_the_cause_of_a_failure_follows_from_its_words_and_its_end(failure: dict[str, Any], cause: str | None) -> None:
+    assert cause_of(failure) == cause
