@@ -31,9 +31,6 @@ _FOR_EVER_S = 1e8
 """Three years: what is longer is more than some clocks take."""
 
 
-_NOTHING = torch.empty(0)
-
-
 class DistributedCommunicator:
     """One rank among several.
 
@@ -84,7 +81,8 @@ class DistributedCommunicator:
 
     def send(self, data: torch.Tensor, dst_rank: int, tag: int = 0) -> None:
         """Send a tensor to a rank, with a tag from 0 to 1048575. Raises CollectiveError where there is no such rank."""
-        self._check(dst_rank, tag, data)
+        self._check(dst_rank, tag)
+        _check_message(data)
         self.group.send(data, self.rank, dst_rank, tag)
 
     def recv(self, src_rank: int, shape: Sequence[int] | torch.Size, dtype: torch.dtype, tag: int = 0) -> torch.Tensor:
@@ -108,7 +106,8 @@ class DistributedCommunicator:
 
         Raises CollectiveError where there is no such rank, or the back-end cannot do it.
         """
-        self._check(dst_rank, tag, data, in_threads=True)
+        self._check(dst_rank, tag, in_threads=True)
+        _check_message(data)
         wait = self.group.begin_send(data, self.rank, dst_rank, tag, self.timeout_s)
         if not self.waits:
             return PendingHandle(wait)
@@ -234,12 +233,10 @@ class DistributedCommunicator:
         self.rank, self.world_size = list(members).index(self.rank), len(members)
         self.original_ranks = tuple(self.original_ranks[old] for old in members)
 
-    def _check(self, peer: int, tag: int, data: torch.Tensor | None = _NOTHING, *, in_threads: bool = False) -> None:
+    def _check(self, peer: int, tag: int, *, in_threads: bool = False) -> None:
         """Raise CollectiveError before anything is sent: what only one rank gets wrong would be felt by others."""
         _rank(peer, self.world_size)
-        if not isinstance(data, torch.Tensor):
-            raise CollectiveError(f"a message is a tensor, and this is a {type(data).__name__}")
-        if not hasattr(type(tag), "__index__") or not 0 <= operator.index(tag) < MOST_TAGS:
+        if not 0 <= _number(tag) < MOST_TAGS:
             raise CollectiveError(f"a tag is a number from 0 to {MOST_TAGS - 1}, and not {tag!r}")
         if in_threads and not self.group.takes_threads:
             raise CollectiveError(
@@ -274,15 +271,25 @@ def create_ring_topology(
     return [DistributedCommunicator(rank, world_size, group) for rank in range(world_size)]
 
 
+def _number(value: object) -> int:
+    """Return a whole number; -1 of what is none."""
+    return operator.index(value) if hasattr(type(value), "__index__") else -1  # type: ignore[arg-type]
+
+
+def _check_message(data: object) -> None:
+    if not isinstance(data, torch.Tensor):
+        raise CollectiveError(f"a message is a tensor, and this is a {type(data).__name__}")
+
+
 def _world_size(value: object) -> int:
-    number = operator.index(value) if hasattr(type(value), "__index__") else 0  # type: ignore[arg-type]
+    number = _number(value)
     if number < 1:
         raise CollectiveError(f"world_size is {value!r}, and has to be a number, 1 at least")
     return number
 
 
 def _rank(value: object, world_size: int) -> int:
-    number = operator.index(value) if hasattr(type(value), "__index__") else -1  # type: ignore[arg-type]
+    number = _number(value)
     if not 0 <= number < world_size:
         raise CollectiveError(f"there is no rank {value!r}: ranks are 0 to {world_size - 1}")
     return number
