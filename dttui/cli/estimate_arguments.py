@@ -34,7 +34,7 @@ def add_arguments(parser: ArgumentParser, *, recommends: bool) -> None:
         ("--ffn-size", _("width of the feed-forward part")),
     ):
         model.add_argument(name, type=_positive, metavar="N", help=text)
-    model.add_argument("--attention", choices=("flash", "plain"), help=_("plain keeps the s² matrix; so by default"))
+    model.add_argument("--attention", choices=("flash", "plain"), help=_("plain keeps the s² matrix; flash by default"))
     for name, text in (
         ("--gated", _("the feed-forward part is gated (SwiGLU)")),
         ("--tied", _("the output layer is the token embedding")),

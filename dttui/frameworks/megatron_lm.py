@@ -122,7 +122,9 @@ class MegatronLm(Framework):
         "context_parallel_size": COUNTED,  # There is no estimate then.
         "expert_parallel_size": Uncounted(N_("all experts are taken to be on every rank, and each to work")),
         "save_interval": Uncounted(CHECKPOINTS),
-        "arguments": Uncounted(N_("arguments of Megatron-LM's own are not looked at")),
+        "arguments": Uncounted(
+            N_("arguments of Megatron-LM's own are not looked at, but for attention, dropout and `tp_comm_overlap`")
+        ),
     }
     collective_reach: Mapping[str, SettingReach] = {
         "buffer_size": TOLD,
@@ -135,6 +137,20 @@ class MegatronLm(Framework):
     }
     findings_of_imports: Mapping[str, str] = {_TRAINING_LOOP_FINDING: "megatron.training"}
     available = True
+    overlaps_gradients = False
+
+    def usual_model(self, job: Job) -> Mapping[str, Any]:
+        """Return that there is dropout unless its arguments say otherwise, and which attention they choose."""
+        said = _said(job)
+        drops = any(str(said.get(f"{part}-dropout", 0.1)) not in ("0", "0.0") for part in ("attention", "hidden"))
+        is_plain = said.get("attention-backend") in ("unfused", "local") or (
+            said.get("transformer-impl") == "local" and "use-flash-attn" not in said
+        )
+        return {"dropout": drops, "attention": "plain" if is_plain else "flash"}
+
+    def overlaps_tensors(self, job: Job) -> bool:
+        """Whether tensor-parallel ranks send while they compute, as its arguments say."""
+        return "tp-comm-overlap" in _said(job)
 
     @property
     def script_imports(self) -> ScriptImports:
@@ -255,6 +271,16 @@ def _check_sizes(job: Job) -> list[Finding]:
 def _raw_arguments(job: Job) -> Mapping[str, Any]:
     said = job.framework_options.get("arguments")
     return said if isinstance(said, dict) else {}
+
+
+def _said(job: Job) -> dict[str, Any]:
+    """Return the arguments that a job gives, in its options or after its script; `True` for one without a value."""
+    said = {str(key).replace("_", "-"): value for key, value in _raw_arguments(job).items() if value is not False}
+    tokens = job.run.args if job.run is not None else ()
+    for token, after in zip(tokens, [*tokens[1:], ""], strict=False):
+        if name := _name_of(token):
+            said[name] = token.partition("=")[2] or (after if after and not after.startswith("--") else True)
+    return said
 
 
 def _extra(options: MegatronOptions) -> dict[str, Any]:

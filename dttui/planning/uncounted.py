@@ -54,7 +54,7 @@ JOB_CLASSES: dict[str, str | Uncounted] = {
     "communication.compression": Uncounted(
         N_("gradients are taken to travel as they are kept"), lambda compression: compression == "none"
     ),
-    "communication.overlap": Uncounted(OVERLAP),
+    "communication.overlap": COUNTED,
     "communication.rendezvous_timeout": NEUTRAL,
     "communication.collective_timeout": NEUTRAL,
     "communication.measure": NEUTRAL,

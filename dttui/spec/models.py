@@ -196,11 +196,11 @@ class Model(Section):
     tied: bool | None = None
     """Whether the output layer is the token embedding; so by default."""
     attention: Literal["flash", "plain"] | None = None
-    """Whether attention keeps its s² matrix (plain, by default)."""
+    """Whether attention keeps its s² matrix (plain); flash by default."""
     causal: bool | None = None
     """Whether tokens attend to those before them alone; so by default."""
     dropout: bool | None = None
-    """Whether there is dropout; so by default."""
+    """Whether there is dropout; none by default."""
     precision: Literal["fp32", "tf32", "fp16", "bf16", "fp8"] | None = None
     """Training precision."""
 

@@ -87,7 +87,6 @@ class HardwareClaim:
 Inputs = dict[str, Input]
 CLAIMED = tuple(field.name for field in fields(ModelClaim))
 """What may be said of a model, as `ModelShape` and a job call it."""
-_ALWAYS_TOLD = ("parameters", "layers", "hidden_size", "heads", "seq_length", "vocab_size")
 _COUNTED = {"kv_heads", "head_size", "ffn_size", "gated", "tied"}
 """What else than layers and hidden size the number of parameters follows from."""
 _LEAST_FFN, _MOST_FFN = 0.5, 8.0
@@ -95,7 +94,7 @@ _LEAST_FFN, _MOST_FFN = 0.5, 8.0
 
 
 def assume_shape(claim: ModelClaim) -> tuple[ModelShape, Inputs]:
-    """Return the shape: as said, or the published one that is nearest in parameters.
+    """Return the shape: as said, or one that is usual at the number of parameters.
 
     Where something is said that parameters follow from, they do; where those are said too, the feed-forward part has
     the width that makes it so many.
@@ -112,6 +111,8 @@ def assume_shape(claim: ModelClaim) -> tuple[ModelShape, Inputs]:
         usual = ModelShape(claim.layers, claim.hidden_size, heads, s, vocabulary, count)
     elif claim.parameters:
         usual = usual_shape(claim.parameters, claim.seq_length, claim.vocab_size)
+        if claim.heads is not None and claim.heads % (usual.kv_heads or 1):
+            usual = replace(usual, kv_heads=None)
     else:
         raise UnknownAssumptionError(
             _("the model needs its number of parameters, or layers and hidden size"),
@@ -123,21 +124,29 @@ def assume_shape(claim: ModelClaim) -> tuple[ModelShape, Inputs]:
         raise UnknownAssumptionError(
             message.format(heads=shape.heads, kv_heads=shape.kv_heads), _("Take a number that divides them.")
         )
-    if said.keys() & _COUNTED:
-        shape = _counted(shape, claim)
-    inputs: Inputs = {}
-    for name in CLAIMED:
-        if name in said or name in _ALWAYS_TOLD:
-            inputs[f"model.{name}"] = Input(
-                value=getattr(shape, name), source="declared" if name in said else "default"
-            )
-    return shape, inputs
+    shape = _counted(shape, claim, is_usual=not said.keys() & _COUNTED)
+    values: dict[str, Any] = {name: getattr(shape, name) for name in CLAIMED}
+    values |= {
+        "kv_heads": shape.kv_heads or shape.heads,
+        "head_size": round(shape.query_size / shape.heads),
+        "ffn_size": shape.feed_forward_size,
+    }
+    return shape, {
+        f"model.{name}": Input(value=value, source="declared" if name in said else "default")
+        for name, value in values.items()
+    }
 
 
-def _counted(shape: ModelShape, claim: ModelClaim) -> ModelShape:
-    """Return a shape with the parameters that it has, or the feed-forward part that parameters as said ask for."""
+def _counted(shape: ModelShape, claim: ModelClaim, *, is_usual: bool) -> ModelShape:
+    """Return a shape with the parameters that it has, or the feed-forward part that parameters as said ask for.
+
+    Args:
+        shape: as said, and otherwise as is usual.
+        claim: what is said.
+        is_usual: whether nothing is said that parameters follow from, but for layers and hidden size.
+    """
     if claim.parameters is None:
-        return replace(shape, parameters=exact_count(shape))
+        return shape if is_usual else replace(shape, parameters=exact_count(shape))
     width = fitting_ffn_size(shape)
     if claim.ffn_size is None and _LEAST_FFN <= width / shape.hidden_size <= _MOST_FFN:
         return replace(shape, ffn_size=width)

@@ -15,7 +15,7 @@ Attention = Literal["flash", "plain"]
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """A decoder; where nothing else is said, GPT's."""
+    """A decoder; where nothing else is said, with GPT's layers, with flash attention and no dropout."""
 
     layers: int
     hidden_size: int
@@ -34,10 +34,10 @@ class ModelShape:
     """Whether a second product gates it (SwiGLU, GeGLU)."""
     tied: bool = True
     """Whether the output layer shares the token embedding."""
-    attention: Attention = "plain"
+    attention: Attention = "flash"
     causal: bool = True
     """Whether a token attends to those before it alone."""
-    dropout: bool = True
+    dropout: bool = False
     """Whether some of what attention and feed-forward part give is dropped."""
 
     @property
@@ -112,36 +112,65 @@ def parameter_count(layers: int, hidden_size: int, seq_length: int, vocab_size: 
 DEFAULT_SEQ_LENGTH = 2048
 DEFAULT_VOCAB_SIZE = 51200
 
+GROUPED_FROM = 5e9
+"""Parameters from which on models usually have eight heads of keys and values alone (Ainslie et al. 2023)."""
+_USUAL_WIDTH = 3.0
+"""Of a gated feed-forward part, in hidden sizes: Llama's are 2.7 to 3.5."""
 _FAMILY = (
-    # layers, hidden size, heads: GPT-3's (Brown et al. 2020, Table 2.1), then those of Narayanan et al. 2021, Table 1
+    # layers, hidden size, heads: as published models of that size have them (GPT-2 and 3, Qwen, Llama), or between them
+    (8, 512, 8),
+    (10, 640, 10),
     (12, 768, 12),
+    (16, 1024, 16),
     (24, 1024, 16),
-    (24, 1536, 16),
-    (24, 2048, 24),
-    (32, 2560, 32),
+    (24, 1536, 24),
+    (24, 2048, 16),
+    (32, 2560, 20),
+    (32, 3072, 24),
     (32, 4096, 32),
     (40, 5120, 40),
-    (48, 6144, 48),
-    (48, 8192, 64),
-    (60, 10240, 80),
-    (80, 10240, 80),
+    (64, 5120, 40),
+    (64, 6144, 48),
+    (80, 8192, 64),
+    (96, 10240, 80),
     (96, 12288, 96),
-    (96, 16384, 128),
-    (105, 20480, 128),
-    (128, 25600, 160),
+    (96, 14336, 112),
+    (128, 16384, 128),
+    (128, 20480, 160),
+    (128, 24576, 192),
 )
 
 
 def usual_shape(parameters: float, seq_length: int | None = None, vocab_size: int | None = None) -> ModelShape:
-    """Return the published GPT shape whose number of parameters is nearest by ratio, with the given number."""
-    s, vocabulary = seq_length or DEFAULT_SEQ_LENGTH, vocab_size or DEFAULT_VOCAB_SIZE
+    """Return a decoder as they are usual at a number of parameters, with a feed-forward part that makes it that many.
 
-    def ratio(shape: tuple[int, int, int]) -> float:
-        count = parameter_count(shape[0], shape[1], s, vocabulary)
-        return max(count / parameters, parameters / count)
+    Gated; of the layers and hidden sizes of published models it has those with which the feed-forward part comes
+    nearest to the usual width.
+    """
+    shapes = (_with_parameters(member, parameters, seq_length, vocab_size) for member in _FAMILY)
+    return min(shapes, key=_strangeness)
 
-    layers, hidden, heads = min(_FAMILY, key=ratio)
-    return ModelShape(layers, hidden, heads, s, vocabulary, parameters)
+
+def _with_parameters(
+    member: tuple[int, int, int], parameters: float, seq_length: int | None, vocab_size: int | None
+) -> ModelShape:
+    layers, hidden, heads = member
+    blank = ModelShape(
+        layers,
+        hidden,
+        heads,
+        seq_length or DEFAULT_SEQ_LENGTH,
+        vocab_size or DEFAULT_VOCAB_SIZE,
+        parameters,
+        kv_heads=8 if parameters >= GROUPED_FROM and heads % 8 == 0 else None,
+        gated=True,
+    )
+    return replace(blank, ffn_size=max(fitting_ffn_size(blank), 1))
+
+
+def _strangeness(shape: ModelShape) -> float:
+    width = shape.feed_forward_size / shape.hidden_size / _USUAL_WIDTH
+    return max(width, 1 / width)
 
 
 def fitting_ffn_size(shape: ModelShape) -> int:

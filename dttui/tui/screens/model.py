@@ -43,7 +43,7 @@ class ModelDialog(Dialog[Model]):
                 with Horizontal(classes="field"):
                     yield Label(label, classes="field-label", markup=False)
                     yield Input(self._text_of(name), id=_id(name), compact=True)
-            yield self._choice("attention", _("Attention"), ("flash", "plain"), "plain")
+            yield self._choice("attention", _("Attention"), ("flash", "plain"), "flash")
             yield self._choice("precision", _("Precision"), get_args(Precision), "bf16")
             yield Prose(id="model-problem", classes="dialog-note")
             yield from self.ok_or_cancel(_("OK"))

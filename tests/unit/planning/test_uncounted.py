@@ -69,6 +69,7 @@ DECODER = {"layers": 24, "hidden_size": 2048, "heads": 16}
 STAGES = {"pipeline_stages": 2, "micro_batch_size": 1}
 MOVES: dict[str, tuple[dict[str, Any], dict[str, Any], str, int]] = {
     "strategy.zero_stage": ({}, {"strategy": {"zero_stage": 3}}, "memory", -1),
+    "communication.overlap": ({}, {"communication": {"overlap": True}}, "time", -1),
     "strategy.recomputation": ({}, {"strategy": {"recomputation": "full"}}, "memory", -1),
     "strategy.sequence_parallel": (
         {"strategy": {"tensor_parallel_size": 2}},
@@ -118,7 +119,7 @@ MOVES: dict[str, tuple[dict[str, Any], dict[str, Any], str, int]] = {
     "model.ffn_size": ({"model": DECODER}, {"model": DECODER | {"ffn_size": 16384}}, "time", 1),
     "model.gated": ({"model": DECODER}, {"model": DECODER | {"gated": True}}, "time", 1),
     "model.tied": ({"model": DECODER}, {"model": DECODER | {"tied": False}}, "memory", 1),
-    "model.attention": ({"model": DECODER}, {"model": DECODER | {"attention": "flash"}}, "memory", -1),
+    "model.attention": ({"model": DECODER}, {"model": DECODER | {"attention": "plain"}}, "memory", 1),
     "model.causal": (
         {"model": DECODER | {"attention": "flash"}},
         {"model": DECODER | {"attention": "flash", "causal": False}},
@@ -370,7 +371,7 @@ def test_the_optimizer_that_is_counted_is_not_named() -> None:
 
 
 def test_attention_is_said_to_keep_its_matrix_wherever_a_figure_of_it_is_shown() -> None:
-    made = estimated(job())
+    made = estimated(job(model={"parameters": 1.3e9, "attention": "plain"}))
     assert any("s²" in line for line in estimate_lines(made, 0.0))
     assert "s²" in estimate_sections.memory(made).plain
     assert (
