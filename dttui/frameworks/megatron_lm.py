@@ -20,6 +20,7 @@ from dttui.frameworks.parts.torchrun import check_run, torchrun
 from dttui.frameworks.traits import TOLD, GroupForming, ProcessGroup, ScriptImports, SettingReach, SizeGuide, Spread
 from dttui.i18n import N_, _
 from dttui.spec.findings import Finding, error, info, warning
+from dttui.spec.known_models import filled
 from dttui.spec.models import Job, Model, PipelineParallel
 from dttui.spec.problems import PathKey, PlacedValueError, did_you_mean, format_path, printable, with_hint
 from dttui.spec.section import Section
@@ -68,7 +69,7 @@ class MegatronOptions(Section):
     context_parallel_size: Annotated[int, Field(gt=0)] = 1
     """Ranks that share out each sequence."""
     expert_parallel_size: Annotated[int, Field(gt=0)] = 1
-    """Ranks that share out the experts of a mixture; say how many there are by `arguments: {num_experts: …}`."""
+    """Ranks that share out the experts of a mixture; say how many there are by `model.experts`."""
     save_interval: Annotated[int, Field(gt=0)] = 500
     """Iterations from one checkpoint to the next, where `recovery.checkpoint` says where they go."""
     arguments: dict[str, Any] = Field(default_factory=dict)
@@ -120,7 +121,7 @@ class MegatronLm(Framework):
     spreads: Mapping[Spread, int] = {Spread.REPLICAS: 2, Spread.ZERO_1: 1, Spread.STAGES: 0, Spread.TENSORS: 0}
     option_costs: Mapping[str, str | Uncounted] = {
         "context_parallel_size": COUNTED,  # There is no estimate then.
-        "expert_parallel_size": Uncounted(N_("all experts are taken to be on every rank, and each to work")),
+        "expert_parallel_size": Uncounted(N_("all experts are taken to be on every rank")),
         "save_interval": Uncounted(CHECKPOINTS),
         "arguments": Uncounted(
             N_("arguments of Megatron-LM's own are not looked at, but for attention, dropout and `tp_comm_overlap`")
@@ -258,7 +259,7 @@ def _check_schedule(stages: PipelineParallel) -> list[Finding]:
 
 def _check_sizes(job: Job) -> list[Finding]:
     """Warn of sizes that Megatron's own scripts insist on and the job does not give."""
-    model = job.model or Model()
+    model = filled(job.model or Model())
     missing = [f"model.{name}" for name in _NEEDED if getattr(model, name) is None]
     given = {str(key).replace("_", "-") for key in _raw_arguments(job)}
     given |= {_name_of(token) for token in (job.run.args if job.run is not None else ())}
@@ -295,7 +296,7 @@ def _name_of(token: str) -> str:
 
 def _shape(layout: JobLayout) -> Shape:
     """Return the numbers that have to go into each other."""
-    strategy, model = layout.job.strategy, layout.job.model or Model()
+    strategy, model = layout.job.strategy, filled(layout.job.model or Model())
     options = layout.options_as(MegatronOptions)
     stages = strategy.pipeline_parallel or PipelineParallel()
     extra = _extra(options)
@@ -358,7 +359,7 @@ def _degrees(layout: JobLayout) -> dict[str, Any]:
 
 
 def _of_model(layout: JobLayout) -> dict[str, Any]:
-    model = layout.job.model or Model()
+    model = filled(layout.job.model or Model())
     return {
         "num-layers": model.layers,
         "hidden-size": model.hidden_size,
@@ -384,6 +385,10 @@ def _of_layers(model: Model) -> dict[str, Any]:
         "swiglu": model.gated,
         "untie-embeddings-and-output-weights": model.tied is False,
         "attention-backend": {"flash": "flash", "plain": "unfused"}.get(model.attention or ""),
+        "num-experts": model.experts,
+        "moe-router-topk": model.experts_per_token if model.experts is not None else None,
+        "moe-ffn-hidden-size": model.expert_size if model.experts is not None else None,
+        "moe-shared-expert-intermediate-size": (model.shared_experts or 0) * (model.expert_size or 0) or None,
         "attention-dropout": dropout,
         "hidden-dropout": dropout,
     }

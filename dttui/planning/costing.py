@@ -121,9 +121,14 @@ def model_shape(job: Job) -> tuple[ModelShape, Inputs]:
         UnknownAssumptionError: neither the number of parameters nor layers and hidden size are said.
     """
     model = job.model or Model()
+    if model.config is not None and not (model.parameters or (model.layers and model.hidden_size)):
+        message = _("the sizes that model.config stands for are not read")
+        raise UnknownAssumptionError(
+            message, _("A plan reads them; `dttui estimate` says what is wrong with the file.")
+        )
     said = {name: getattr(model, name) for name in CLAIMED}
     usual = {name: value for name, value in traits_of(job.framework).usual_model(job).items() if said[name] is None}
-    shape, inputs = assume_shape(ModelClaim(**{**said, **usual}))
+    shape, inputs = assume_shape(ModelClaim(**{**said, **usual}, name=model.name))
     return shape, inputs | {f"model.{name}": Input(value=value, source="default") for name, value in usual.items()}
 
 
@@ -303,6 +308,7 @@ def _layout(job: Job, shape: ModelShape, ranks: int) -> tuple[Layout | None, set
         "virtual_stages": chunks,
         "recompute": strategy.recomputation,
         "sequence_parallel": strategy.sequence_parallel,
+        "overlap": job.communication.overlap,
     }
     said = {name for name, value in values.items() if value is not None}
     zero_stage = strategy.zero_stage if strategy.zero_stage is not None else framework.usual_zero_stage

@@ -29,7 +29,8 @@ JOB_CLASSES: dict[str, str | Uncounted] = {
     "strategy.zero_stage": COUNTED,
     "strategy.sequence_parallel": COUNTED,
     "strategy.recomputation": COUNTED,
-    "model.name": NEUTRAL,
+    "model.name": NEUTRAL,  # Of a known model its sizes count, as if they were said.
+    "model.config": NEUTRAL,  # The same: they are read before anything is counted.
     "model": COUNTED,
     "resources.gpu.count": COUNTED,
     "resources.network": COUNTED,

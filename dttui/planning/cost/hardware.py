@@ -71,8 +71,11 @@ class GpuType(BaseModel):
 
     def peak_flops(self, precision: Precision) -> float:
         """Return the peak in FLOP/s: of the nearest precision the GPU has, where it lacks this one."""
-        peaks: list[float | None] = [getattr(self, name) for name in _FALLBACK[precision]]
-        return next(peak for peak in peaks if peak is not None) * 1e12
+        for name in _FALLBACK[precision]:
+            peak: float | None = getattr(self, name)
+            if peak is not None:
+                return peak * 1e12
+        return self.fp32 * 1e12
 
 
 class GpuTable(BaseModel):

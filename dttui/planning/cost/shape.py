@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from dttui.spec.models import LatentAttention
+
 Attention = Literal["flash", "plain"]
 """Whether attention keeps its s² matrix (`plain`) or computes it block by block (Dao et al. 2022)."""
 
@@ -39,10 +41,24 @@ class ModelShape:
     """Whether a token attends to those before it alone."""
     dropout: bool = False
     """Whether some of what attention and feed-forward part give is dropped."""
+    experts: int | None = None
+    """Feed-forward parts of a layer among which each token is sent to some; `None` where there is one for all."""
+    experts_per_token: int = 2
+    """How many of them a token goes through."""
+    expert_size: int | None = None
+    """Width of one; `None` for that of the feed-forward part."""
+    shared_experts: int = 0
+    """Further ones of that width that all tokens go through."""
+    dense_layers: int = 0
+    """First layers that have a feed-forward part for all, where others have experts."""
+    latent: LatentAttention | None = None
+    """Sizes of attention by compressed keys and values, where it is that."""
 
     @property
     def query_size(self) -> float:
-        """Width of all heads of queries together."""
+        """Width of all heads of queries together, which is that of what attention gives."""
+        if self.latent is not None:
+            return self.heads * (self.latent.head_size + self.latent.rope_size + self.latent.value_size) / 2
         return self.heads * self.head_size if self.head_size is not None else float(self.hidden_size)
 
     @property
@@ -66,10 +82,45 @@ class ModelShape:
         return 0.5 if self.causal and self.attention == "flash" else 1.0
 
     @property
+    def expert_share(self) -> float:
+        """Share of the layers that have experts."""
+        return (self.layers - self.dense_layers) / self.layers if self.experts is not None else 0.0
+
+    @property
+    def width_of_expert(self) -> int:
+        """Width of one expert."""
+        return self.expert_size if self.expert_size is not None else self.feed_forward_size
+
+    @property
+    def attention_weights(self) -> float:
+        """Weights of the products of one layer's attention."""
+        if self.latent is not None:
+            return self.latent.weights(self.hidden_size, self.heads)
+        return self.hidden_size * (2 * self.query_size + 2 * self.kv_size)
+
+    @property
     def layer_weights(self) -> float:
-        """Weights of the products of one layer."""
-        attention = 2 * self.query_size + 2 * self.kv_size
-        return self.hidden_size * (attention + self.up_size + self.feed_forward_size)
+        """Weights of the products of one layer, on average; all experts count."""
+        return self._layer_weights(self.experts or 0)
+
+    @property
+    def used_layer_weights(self) -> float:
+        """Those that a token comes by: of the experts these that it is sent to."""
+        return self._layer_weights(self.experts_per_token)
+
+    def _layer_weights(self, experts: int) -> float:
+        rows = 3 if self.gated else 2
+        dense = rows * self.hidden_size * self.feed_forward_size
+        if self.experts is None:
+            return self.attention_weights + dense
+        one = rows * self.hidden_size * self.width_of_expert
+        routed = self.hidden_size * self.experts + (experts + self.shared_experts) * one
+        return self.attention_weights + (1 - self.expert_share) * dense + self.expert_share * routed
+
+    @property
+    def used_parameters(self) -> float:
+        """Those that a token comes by, with its embedding: all but of the experts these that it is not sent to."""
+        return self.parameters - self.layers * (self.layer_weights - self.used_layer_weights)
 
     @property
     def embedding_parameters(self) -> float:
@@ -89,7 +140,7 @@ class ModelShape:
     def flops(self, batch: int, *, recompute: bool = False) -> float:
         """Return the floating-point operations of one step.
 
-        6 a weight and token for forward and backward, and 12·s·(width of all heads) a token and layer for the scores,
+        6 a weight that a token comes by, forward and backward, and 12·s·(width of all heads) a layer for its scores,
         of which causal flash attention computes half; for GPT's shape 72·B·s·L·h²·(1 + s/6h + V/12Lh). A third more of
         the layers' where they are computed again (Narayanan et al. 2021, equation 3 and appendix).
 
@@ -98,7 +149,7 @@ class ModelShape:
             recompute: whether every layer's forward pass is computed again.
         """
         s = self.seq_length
-        layer = 6 * self.layer_weights + 12 * s * self.query_size * self.attended
+        layer = 6 * self.used_layer_weights + 12 * s * self.query_size * self.attended
         layers = (4 / 3 if recompute else 1) * self.layers * layer
         return batch * s * (layers + 6 * self.vocab_size * self.hidden_size)
 
@@ -175,8 +226,11 @@ def _strangeness(shape: ModelShape) -> float:
 
 def fitting_ffn_size(shape: ModelShape) -> int:
     """Return the width of the feed-forward part with which a shape has its parameters; 0 or less where none does."""
-    rest = shape.parameters - exact_count(replace(shape, ffn_size=0))
-    return round(rest / (shape.layers * shape.hidden_size * (3 if shape.gated else 2)))
+    dense = 1 - shape.expert_share
+    if not dense:
+        return 0
+    rest = shape.parameters - exact_count(replace(shape, ffn_size=0, expert_size=shape.width_of_expert))
+    return round(rest / (shape.layers * shape.hidden_size * dense * (3 if shape.gated else 2)))
 
 
 def exact_count(shape: ModelShape) -> float:

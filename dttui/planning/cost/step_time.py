@@ -100,16 +100,15 @@ def layer_time(shape: ModelShape, layout: Layout, hardware: Hardware) -> LayerTi
     kernel = _Kernels(hardware, layout)
     tokens = s * b
     mixed = shape.query_size + 2 * shape.kv_size
-    products = (
-        kernel.product(tokens, h, mixed / t)
-        + kernel.product(tokens, shape.query_size / t, h)
-        + kernel.product(tokens, h, shape.up_size / t)
-        + kernel.product(tokens, shape.feed_forward_size / t, h)
-    )
+    products = kernel.product(tokens, h, mixed / t) + kernel.product(tokens, shape.query_size / t, h)
+    if shape.latent is not None:
+        # Compression and expansion are products of their own: as many operations as they have weights.
+        products *= shape.attention_weights / (h * (2 * shape.query_size + 2 * shape.kv_size))
+    feed_forward, activated = _feed_forward(shape, tokens, t, kernel)
+    products += feed_forward
     whole = t if layout.sequence_parallel else 1
     norms = kernel.move((22 if shape.dropout else 20) * tokens * h / whole * width)
-    activations = 2 * (shape.up_size + shape.feed_forward_size)
-    elementwise = norms + kernel.move((4 * mixed + activations) * tokens / t * width)
+    elementwise = norms + kernel.move((4 * mixed + activated) * tokens / t * width)
     attention, attention_back = _attention_s(shape, layout, kernel)
     forward = products + attention + elementwise
     backward = 2 * products + attention_back + BACKWARD_TRAFFIC * elementwise
@@ -118,6 +117,33 @@ def layer_time(shape: ModelShape, layout: Layout, hardware: Hardware) -> LayerTi
     rounds = 3 if layout.recompute == "full" else 2
     passes = {"none": 3.0, "selective": 3.2, "full": 4.0}[layout.recompute]  # Attention is 5 of the 25 operations.
     return LayerTime(forward, backward, again, rounds * reduced, passes * hardware.efficiency.host_pass_s)
+
+
+def _feed_forward(shape: ModelShape, tokens: int, t: int, kernel: _Kernels) -> tuple[float, float]:
+    """Return seconds of the feed-forward part's products, and bytes a token that its activation moves.
+
+    Experts are products of as many rows as are sent to each, all of them in one kernel, with the router's before it.
+    What is sent is written once and read once on either side of them. Layers of both kinds are averaged.
+    """
+    h, rows = shape.hidden_size, 3 if shape.gated else 2
+
+    def part(size: float, rows_each: float, count: int = 1) -> float:
+        up = kernel.product(rows_each, h, (rows - 1) * size / t, count)
+        return up + kernel.product(rows_each, size / t, h, count)
+
+    dense = part(shape.feed_forward_size, tokens), 2.0 * rows * shape.feed_forward_size
+    if shape.experts is None:
+        return dense
+    size, sent = shape.width_of_expert, tokens * shape.experts_per_token
+    routed = kernel.product(tokens, h, shape.experts, of_weights=False) + part(
+        size, sent / shape.experts, shape.experts
+    )
+    if shape.shared_experts:
+        routed += part(shape.shared_experts * size, tokens)
+    passed = shape.experts_per_token + shape.shared_experts
+    moved = 2.0 * rows * passed * size + 8 * h * shape.experts_per_token
+    share = shape.expert_share
+    return (1 - share) * dense[0] + share * routed, (1 - share) * dense[1] + share * moved
 
 
 def _attention_s(shape: ModelShape, layout: Layout, kernel: _Kernels) -> tuple[float, float]:
@@ -201,9 +227,10 @@ class _Kernels:
         reached, gpu = hardware.efficiency, hardware.gpu
         is_fp8 = layout.precision == "fp8" and gpu.fp8 is not None
         half = "bf16" if layout.precision == "fp8" else layout.precision
-        self._wide_flops = gpu.peak_flops(half) * reached.matmul
+        peak = gpu.peak_flops(half)
+        self._wide_flops = peak * reached.matmul
         self._flops = gpu.peak_flops("fp8") * reached.fp8_matmul if is_fp8 else self._wide_flops
-        self._fused_flops = gpu.peak_flops(half) * reached.flash
+        self._fused_flops = peak * reached.flash
         self._bandwidth = hardware.gpu.memory_bandwidth * 1e9 * reached.memory
         self._start_s = reached.kernel_s
         self._width = layout.bytes_per_parameter

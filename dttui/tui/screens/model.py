@@ -80,7 +80,7 @@ class ModelDialog(Dialog[Model]):
 
     def _claim(self, values: dict[str, Any]) -> ModelClaim:
         said = {**self._kept(), **values}
-        return ModelClaim(**{name: said.get(name) for name in CLAIMED})
+        return ModelClaim(**{name: said.get(name) for name in CLAIMED}, name=said.get("name"))
 
     def _choice(self, name: str, label: str, values: Sequence[str], usual: str) -> Horizontal:
         value = getattr(self._model, name) or Select.NULL

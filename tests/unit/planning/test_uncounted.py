@@ -66,6 +66,8 @@ RACKS = [{"name": "rack", "nodes": ["pytorch-dev-env"]}]
 PIPELINE = {"pipeline_parallel_size": 2, "data_parallel": {"batch_size": 56}}
 SIZES = {"parameters": 1.3e9, "layers": 24, "hidden_size": 2048}
 DECODER = {"layers": 24, "hidden_size": 2048, "heads": 16}
+EXPERTS = DECODER | {"experts": 8, "expert_size": 2048}
+LATENT = {"q_rank": 512, "kv_rank": 256, "head_size": 128, "rope_size": 64, "value_size": 128}
 STAGES = {"pipeline_stages": 2, "micro_batch_size": 1}
 MOVES: dict[str, tuple[dict[str, Any], dict[str, Any], str, int]] = {
     "strategy.zero_stage": ({}, {"strategy": {"zero_stage": 3}}, "memory", -1),
@@ -129,6 +131,20 @@ MOVES: dict[str, tuple[dict[str, Any], dict[str, Any], str, int]] = {
     "model.dropout": ({"model": DECODER}, {"model": DECODER | {"dropout": False}}, "memory", -1),
     "model.seq_length": ({}, {"model": {"parameters": 1.3e9, "seq_length": 4096}}, "memory", 1),
     "model.vocab_size": ({"model": SIZES}, {"model": SIZES | {"vocab_size": 250_000}}, "memory", 1),
+    "model.experts": ({"model": EXPERTS}, {"model": EXPERTS | {"experts": 16}}, "memory", 1),
+    "model.experts_per_token": ({"model": EXPERTS}, {"model": EXPERTS | {"experts_per_token": 4}}, "time", 1),
+    "model.expert_size": ({"model": EXPERTS}, {"model": EXPERTS | {"expert_size": 4096}}, "memory", 1),
+    "model.shared_experts": ({"model": EXPERTS}, {"model": EXPERTS | {"shared_experts": 2}}, "time", 1),
+    "model.dense_layers": ({"model": EXPERTS}, {"model": EXPERTS | {"dense_layers": 4}}, "memory", -1),
+    **{
+        f"model.latent.{name}": (
+            {"model": DECODER | {"latent": LATENT}},
+            {"model": DECODER | {"latent": LATENT | {name: 2 * size}}},
+            "time",
+            1,
+        )
+        for name, size in LATENT.items()
+    },
     "model.precision": ({}, {"model": {"parameters": 1.3e9, "precision": "fp32"}}, "time", 1),
     "resources.gpu.count": ({}, {"resources": {"gpu": {"count": 1}}}, "ranks", -1),
     "resources.network.bandwidth": ({}, {"resources": {"network": {"bandwidth": "1Gbps"}}}, "time", 1),
