@@ -25,6 +25,10 @@ from dttui.planning.cost.step_time import TimeEstimate, step_time
 RUNS = Path(__file__).parent / "measured_runs"
 _STAGES = {"none": 0, "zero1": 1, "zero2": 2, "zero3": 3, "hsdp": 3, None: 0}
 _RECOMPUTES: dict[str | None, Recompute] = {"full": "full", "selective": "selective", "per-op": "selective"}
+_WAITS = ("nanotron", "InternEvo")
+"""Programs that reduce gradients after the backward pass."""
+_OVERLAPS_TENSORS = ("NeMo", "Megatron-Bridge", "Megatron Core", "Megatron-LM (Megatron Core")
+"""Programs whose recipes have `tp_comm_overlap`; of torchtitan's runs those by asynchronous tensor parallelism do."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +131,10 @@ def _layout(row: dict[str, Any], layout: dict[str, Any], gpu: dict[str, Any]) ->
         row.get("global_batch") or data * micro,
         _STAGES[layout.get("sharding")],
         _RECOMPUTES.get(row.get("recompute"), "none"),
-        bool(layout.get("sequence_parallel")),
+        layout.get("sequence_parallel", tensor > 1),
         row["precision"],
+        overlap=not row["framework"].startswith(_WAITS),
+        tensor_overlap=row["framework"].startswith(_OVERLAPS_TENSORS) or "asynctp" in row["id"],
     )
 
 

@@ -22,6 +22,7 @@ def add_arguments(parser: ArgumentParser, *, recommends: bool) -> None:
         "file", nargs="?", metavar="JOB.YAML", help=_("a job with its nodes, instead of model and GPUs")
     )
     model = parser.add_argument_group(_("model"))
+    model.add_argument("--model", metavar="NAME", help=_("a known one, llama-3-8b, or a config.json of Hugging Face"))
     model.add_argument("--parameters", type=_count, metavar="N", help=_("how many: 7e9, 7B"))
     for name, text in (
         ("--layers", _("transformer layers")),
@@ -32,9 +33,14 @@ def add_arguments(parser: ArgumentParser, *, recommends: bool) -> None:
         ("--kv-heads", _("heads of keys and values; as many as of attention by default")),
         ("--head-size", _("width of a head")),
         ("--ffn-size", _("width of the feed-forward part")),
+        ("--experts", _("experts of a layer")),
+        ("--experts-per-token", _("experts a token goes through; 2 by default")),
+        ("--expert-size", _("width of an expert; --ffn-size by default")),
+        ("--shared-experts", _("experts that all tokens go through")),
+        ("--dense-layers", _("first layers without experts")),
     ):
         model.add_argument(name, type=_positive, metavar="N", help=text)
-    model.add_argument("--attention", choices=("flash", "plain"), help=_("plain keeps the s² matrix; so by default"))
+    model.add_argument("--attention", choices=("flash", "plain"), help=_("plain keeps the s² matrix; flash by default"))
     for name, text in (
         ("--gated", _("the feed-forward part is gated (SwiGLU)")),
         ("--tied", _("the output layer is the token embedding")),

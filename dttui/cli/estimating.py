@@ -16,6 +16,7 @@ from dttui.i18n import _
 from dttui.planning import CLAIMED, HardwareClaim, ModelClaim, Submission, Wish
 
 _OF_THE_JOB = (
+    "model",
     *CLAIMED,
     "gpu",
     "gpus",
@@ -64,7 +65,7 @@ def _job_of(options: Namespace) -> Submission | None:
     """Return the job, where a file is named. Raises UsageError for options that it answers."""
     if options.file is None:
         return None
-    given = [f"--{name.replace('_', '-')}" for name in _OF_THE_JOB if getattr(options, name) is not None]
+    given = [f"--{name.replace('_', '-')}" for name in _OF_THE_JOB if getattr(options, name, None) is not None]
     if given:
         message = _("{options}: the job file and its inventory say that").format(options=", ".join(given))
         raise UsageError(message, _("Leave it out, or leave out the file and give --gpu, --gpus and the model."))
@@ -72,7 +73,7 @@ def _job_of(options: Namespace) -> Submission | None:
 
 
 def _question(options: Namespace, layout: dict[str, Any]) -> CostQuestion:
-    claim = ModelClaim(**{name: getattr(options, name) for name in CLAIMED})
+    claim = ModelClaim(**{name: getattr(options, name, None) for name in CLAIMED}, name=options.model)
     machine = None
     if options.gpu is not None and options.gpus is not None:
         machine = HardwareClaim(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from dttui.compose.draft_answers import AdviceAnswer, CostAnswer, CostQuestion
@@ -12,7 +13,9 @@ from dttui.fleet.known_hardware import gpu_types, known_hardware
 from dttui.i18n import _
 from dttui.planning.advising import advise_job, check_framework, edit_of, shape_is_given
 from dttui.planning.cost.assumptions import (
+    CLAIMED,
     Inputs,
+    ModelClaim,
     UnknownAssumptionError,
     assume_hardware,
     assume_shape,
@@ -30,7 +33,10 @@ from dttui.planning.parallelism import check_degrees, check_splitting
 from dttui.planning.roster import Roster, make_roster
 from dttui.planning.submission import Submission
 from dttui.spec.findings import Finding, Severity
+from dttui.spec.hub_config import is_config, read_config, with_config
+from dttui.spec.known_models import find_model, model_meant
 from dttui.spec.models import Job
+from dttui.spec.problems import shown
 
 
 def estimate(question: CostQuestion, submission: Submission | None) -> CostAnswer:
@@ -93,11 +99,12 @@ def _estimate_of_job(question: CostQuestion, submission: Submission) -> CostAnsw
 
 def _job_of(submission: Submission) -> tuple[Job, Roster]:
     """Return the job and its nodes. Raises UsageError for unknown nodes."""
-    roster = make_roster(submission.job, submission.inventory, {})
+    job = with_config(submission.job, submission.base)
+    roster = make_roster(job, submission.inventory, {})
     wrong = next((item for item in roster.findings if item.severity is Severity.ERROR), None)
     if wrong is not None:
         raise UsageError(wrong.message, wrong.hint)
-    return submission.job, roster
+    return job, roster
 
 
 def _unknown(job: Job, roster: Roster, findings: Sequence[Finding]) -> UsageError:
@@ -119,11 +126,35 @@ def _assumed(question: CostQuestion) -> tuple[ModelShape, Hardware, Inputs]:
             _("Give --gpu and --gpus, such as --gpu A100-80GB --gpus 64; or a job file."),
         )
     try:
-        shape, of_model = assume_shape(question.model)
+        shape, of_model = assume_shape(_named(question.model))
         hardware, of_hardware = assume_hardware(question.hardware, gpu_types())
     except UnknownAssumptionError as fault:
         raise UsageError(str(fault), fault.hint) from fault
     return shape, hardware, {**of_model, **of_hardware}
+
+
+def _named(claim: ModelClaim) -> ModelClaim:
+    """Return what is said of a model with what its name stands for: a known one's sizes, or those of a configuration.
+
+    Raises:
+        UsageError: there is no such model, it has sizes that are said besides, or a configuration cannot be read.
+    """
+    name = claim.name
+    if name is None:
+        return claim
+    said = {key: value for key in CLAIMED if (value := getattr(claim, key)) is not None}
+    if is_config(name):
+        return replace(claim, **{**read_config(Path(name)), **said}, name=None)
+    if find_model(name) is None:
+        near = model_meant(name)
+        told = _("no model {name} is known").format(name=shown(name))
+        rest = _("Give a config.json of Hugging Face, or --parameters, such as 7e9.")
+        raise UsageError(told, f"{near[:1].upper()}{near[1:]} {rest}".strip())
+    given = [f"--{key.replace('_', '-')}" for key in ("parameters", "layers", "hidden_size") if key in said]
+    if given:
+        told = _("{options}: the model {name} has its own").format(options=", ".join(given), name=name)
+        raise UsageError(told, _("Leave it out, or leave out --model."))
+    return claim
 
 
 def _estimated(shape: ModelShape, layout: Layout, hardware: Hardware, inputs: Inputs, declared: set[str]) -> Estimate:

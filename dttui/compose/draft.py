@@ -46,7 +46,10 @@ def preview_draft(
     """
     named = state if state.task_name.strip() else replace(state, task_name=_STAND_IN_NAME)
     try:
-        plan = make_local_plan(Submission(named.to_job(), inventory, base), facts_of(statuses), costed=costed)
+        job = named.to_job()
+        if job.model is not None and job.model.config is not None:
+            costed = None  # What the configuration says is known by the plan alone, which reads it.
+        plan = make_local_plan(Submission(job, inventory, base), facts_of(statuses), costed=costed)
     except UsageError as error:
         finding = Finding(code="field", severity=Severity.ERROR, subject="", message=error.message, hint=error.hint)
         return DraftPreview(None, (finding,))

@@ -77,6 +77,7 @@ class DeepSpeed(Framework):
     }
     arguments_advice = N_("Or write framework_options.config_for: none, and nothing is added to its arguments.")
     available = True
+    overlaps_gradients = False  # Of ZeRO stage 3 alone it does by itself.
 
     @property
     def script_imports(self) -> ScriptImports:

@@ -20,6 +20,7 @@ from dttui.frameworks.parts.torchrun import check_run, torchrun
 from dttui.frameworks.traits import TOLD, GroupForming, ProcessGroup, ScriptImports, SettingReach, SizeGuide, Spread
 from dttui.i18n import N_, _
 from dttui.spec.findings import Finding, error, info, warning
+from dttui.spec.known_models import filled
 from dttui.spec.models import Job, Model, PipelineParallel
 from dttui.spec.problems import PathKey, PlacedValueError, did_you_mean, format_path, printable, with_hint
 from dttui.spec.section import Section
@@ -68,7 +69,7 @@ class MegatronOptions(Section):
     context_parallel_size: Annotated[int, Field(gt=0)] = 1
     """Ranks that share out each sequence."""
     expert_parallel_size: Annotated[int, Field(gt=0)] = 1
-    """Ranks that share out the experts of a mixture; say how many there are by `arguments: {num_experts: …}`."""
+    """Ranks that share out the experts of a mixture; say how many there are by `model.experts`."""
     save_interval: Annotated[int, Field(gt=0)] = 500
     """Iterations from one checkpoint to the next, where `recovery.checkpoint` says where they go."""
     arguments: dict[str, Any] = Field(default_factory=dict)
@@ -120,9 +121,11 @@ class MegatronLm(Framework):
     spreads: Mapping[Spread, int] = {Spread.REPLICAS: 2, Spread.ZERO_1: 1, Spread.STAGES: 0, Spread.TENSORS: 0}
     option_costs: Mapping[str, str | Uncounted] = {
         "context_parallel_size": COUNTED,  # There is no estimate then.
-        "expert_parallel_size": Uncounted(N_("all experts are taken to be on every rank, and each to work")),
+        "expert_parallel_size": Uncounted(N_("all experts are taken to be on every rank")),
         "save_interval": Uncounted(CHECKPOINTS),
-        "arguments": Uncounted(N_("arguments of Megatron-LM's own are not looked at")),
+        "arguments": Uncounted(
+            N_("arguments of Megatron-LM's own are not looked at, but for attention, dropout and `tp_comm_overlap`")
+        ),
     }
     collective_reach: Mapping[str, SettingReach] = {
         "buffer_size": TOLD,
@@ -135,6 +138,20 @@ class MegatronLm(Framework):
     }
     findings_of_imports: Mapping[str, str] = {_TRAINING_LOOP_FINDING: "megatron.training"}
     available = True
+    overlaps_gradients = False
+
+    def usual_model(self, job: Job) -> Mapping[str, Any]:
+        """Return that there is dropout unless its arguments say otherwise, and which attention they choose."""
+        said = _said(job)
+        drops = any(str(said.get(f"{part}-dropout", 0.1)) not in ("0", "0.0") for part in ("attention", "hidden"))
+        is_plain = said.get("attention-backend") in ("unfused", "local") or (
+            said.get("transformer-impl") == "local" and "use-flash-attn" not in said
+        )
+        return {"dropout": drops, "attention": "plain" if is_plain else "flash"}
+
+    def overlaps_tensors(self, job: Job) -> bool:
+        """Whether tensor-parallel ranks send while they compute, as its arguments say."""
+        return "tp-comm-overlap" in _said(job)
 
     @property
     def script_imports(self) -> ScriptImports:
@@ -242,7 +259,7 @@ def _check_schedule(stages: PipelineParallel) -> list[Finding]:
 
 def _check_sizes(job: Job) -> list[Finding]:
     """Warn of sizes that Megatron's own scripts insist on and the job does not give."""
-    model = job.model or Model()
+    model = filled(job.model or Model())
     missing = [f"model.{name}" for name in _NEEDED if getattr(model, name) is None]
     given = {str(key).replace("_", "-") for key in _raw_arguments(job)}
     given |= {_name_of(token) for token in (job.run.args if job.run is not None else ())}
@@ -257,6 +274,16 @@ def _raw_arguments(job: Job) -> Mapping[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
+def _said(job: Job) -> dict[str, Any]:
+    """Return the arguments that a job gives, in its options or after its script; `True` for one without a value."""
+    said = {str(key).replace("_", "-"): value for key, value in _raw_arguments(job).items() if value is not False}
+    tokens = job.run.args if job.run is not None else ()
+    for token, after in zip(tokens, [*tokens[1:], ""], strict=False):
+        if name := _name_of(token):
+            said[name] = token.partition("=")[2] or (after if after and not after.startswith("--") else True)
+    return said
+
+
 def _extra(options: MegatronOptions) -> dict[str, Any]:
     """Return the arguments of the options by Megatron's names, without switches that are off."""
     return {_KEYS[key.replace("_", "-")]: value for key, value in options.arguments.items() if value is not False}
@@ -269,7 +296,7 @@ def _name_of(token: str) -> str:
 
 def _shape(layout: JobLayout) -> Shape:
     """Return the numbers that have to go into each other."""
-    strategy, model = layout.job.strategy, layout.job.model or Model()
+    strategy, model = layout.job.strategy, filled(layout.job.model or Model())
     options = layout.options_as(MegatronOptions)
     stages = strategy.pipeline_parallel or PipelineParallel()
     extra = _extra(options)
@@ -332,7 +359,7 @@ def _degrees(layout: JobLayout) -> dict[str, Any]:
 
 
 def _of_model(layout: JobLayout) -> dict[str, Any]:
-    model = layout.job.model or Model()
+    model = filled(layout.job.model or Model())
     return {
         "num-layers": model.layers,
         "hidden-size": model.hidden_size,
@@ -358,6 +385,10 @@ def _of_layers(model: Model) -> dict[str, Any]:
         "swiglu": model.gated,
         "untie-embeddings-and-output-weights": model.tied is False,
         "attention-backend": {"flash": "flash", "plain": "unfused"}.get(model.attention or ""),
+        "num-experts": model.experts,
+        "moe-router-topk": model.experts_per_token if model.experts is not None else None,
+        "moe-ffn-hidden-size": model.expert_size if model.experts is not None else None,
+        "moe-shared-expert-intermediate-size": (model.shared_experts or 0) * (model.expert_size or 0) or None,
         "attention-dropout": dropout,
         "hidden-dropout": dropout,
     }

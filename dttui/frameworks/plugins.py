@@ -31,9 +31,13 @@ _OPTIONAL_KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(
         ("arguments_advice", "context_option", "template", "timeout_call", "when_split"), (str, type(None))
     ),
-    **dict.fromkeys(("has_mpi", "has_parameter_servers", "may_share_unequally", "only_starts", "uses_torch"), (bool,)),
+    **dict.fromkeys(
+        ("has_mpi", "has_parameter_servers", "may_share_unequally", "only_starts", "uses_torch"),
+        (bool,),
+    ),
     **dict.fromkeys(("findings_of_imports", "spreads"), (Mapping,)),
     "collective_reach": (Mapping,),
+    "overlaps_gradients": (bool,),
     "option_costs": (Mapping, type(None)),
     "plain_protocol": (str,),
     "process_group": (ProcessGroup,),

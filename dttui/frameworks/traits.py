@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 from dttui.frameworks.option_costs import OptionCosts
 from dttui.i18n import N_
+from dttui.spec.models import Job
 
 TORCH_CALL = "init_process_group(timeout=…)"
 WHOLE_MODEL = N_("{framework} keeps the whole model in each rank, and the job splits it: that is left to the script")
@@ -179,6 +180,23 @@ class Traits(Protocol):
     def usual_zero_stage(self) -> int:
         """How it shards where a job does not say."""
         return 0
+
+    @property
+    def overlaps_gradients(self) -> bool:
+        """Whether gradients travel while the backward pass makes others, where a job does not say."""
+        return True
+
+    def usual_model(self, job: Job) -> Mapping[str, Any]:
+        """Return what models have where `model` does not say: `attention`, `dropout`; as the script is told.
+
+        Args:
+            job: the job, whose options or arguments may say so.
+        """
+        return {}
+
+    def overlaps_tensors(self, job: Job) -> bool:
+        """Whether tensor-parallel ranks that split the sequence send parts of products while they compute others."""
+        return False
 
     @property
     def spreads(self) -> Mapping[Spread, int]:

@@ -26,6 +26,7 @@ from dttui.planning.submission import Submission
 from dttui.redaction import MIN_LENGTH, is_known
 from dttui.spec import dump_job
 from dttui.spec.findings import error, errors_first, info, warning
+from dttui.spec.hub_config import with_config
 from dttui.spec.key_places import with_places
 from dttui.spec.models import Job, Run
 from dttui.spec.problems import PathKey
@@ -60,6 +61,11 @@ def make_local_plan(
     """
     known = hardware or known_hardware(submission.inventory.environments, lenient=True)
     job = _with_sent_script(submission.job, submission.base)
+    unread: list[Finding] = []
+    try:
+        job = with_config(job, submission.base)
+    except UsageError as fault:
+        unread.append(warning("model-config", "model.config", fault.message, fault.hint))
     plan = make_plan(
         job,
         submission.inventory,
@@ -70,7 +76,7 @@ def make_local_plan(
         costed=costed,
         measured=measured,
     )
-    found = [*plan.findings, *known.findings, *submission.notes]
+    found = [*plan.findings, *unread, *known.findings, *submission.notes]
     found += [] if submission.is_queued else check_unqueued(job)
     if plan.upload is not None:
         directory = Path(os.path.normpath(submission.base / plan.upload))

@@ -31,7 +31,7 @@ from dttui.planning.parallelism import context_degree, pipeline_degree
 from dttui.planning.roster import Member
 from dttui.planning.uncounted import not_counted
 from dttui.spec.findings import Finding, info, warning
-from dttui.spec.models import GroupLink, Job, NetworkRequest, Strategy
+from dttui.spec.models import GroupLink, Job, Model, NetworkRequest, Strategy
 from dttui.spec.problems import PathKey
 from dttui.spec.strategy import DataParallel, PipelineParallel
 
@@ -92,9 +92,8 @@ def cost(
     if context_degree(job) > 1:
         message = _("there is no estimate: {reason}").format(reason=_("it does not know context parallelism"))
         return None, [info("no-estimate", "model", message)]
-    claim = ModelClaim(**{name: getattr(model, name) for name in CLAIMED})
     try:
-        shape, inputs = assume_shape(claim)
+        shape, inputs = model_shape(job)
         types = gpu_types(members, table)
         link = node_link(members, links or {})
         inside = slowest_inside([member.name for member in members if member.slots > 1], links or {})
@@ -104,7 +103,7 @@ def cost(
         return None, [info("no-estimate", "model", message, fault.hint)]
     inputs = {**inputs, **more}
     ranks = sum(member.slots for member in members)
-    layout, said = _layout(job.strategy, shape, ranks, model.precision, job.framework)
+    layout, said = _layout(job, shape, ranks)
     if layout is None:
         return None, []  # The degrees do not fit the ranks, which is an error of the plan already.
     findings = [_of_fault(fault, job.strategy) for fault in faults(layout, shape, ranks, hardware.gpus_per_node)]
@@ -113,6 +112,24 @@ def cost(
     rules = rules_of_thumb(shape.parameters, ranks, len(members), layout.zero_stage)
     costing = Costing(shape, layout, hardware, types, link, result, rules)
     return costing, [*check_shape(shape), *findings, *check_memory(result, shape.attention)]
+
+
+def model_shape(job: Job) -> tuple[ModelShape, Inputs]:
+    """Return the shape of a job's model: as the job says, else as its framework has it, else as is usual.
+
+    Raises:
+        UnknownAssumptionError: neither the number of parameters nor layers and hidden size are said.
+    """
+    model = job.model or Model()
+    if model.config is not None and not (model.parameters or (model.layers and model.hidden_size)):
+        message = _("the sizes that model.config stands for are not read")
+        raise UnknownAssumptionError(
+            message, _("A plan reads them; `dttui estimate` says what is wrong with the file.")
+        )
+    said = {name: getattr(model, name) for name in CLAIMED}
+    usual = {name: value for name, value in traits_of(job.framework).usual_model(job).items() if said[name] is None}
+    shape, inputs = assume_shape(ModelClaim(**{**said, **usual}, name=model.name))
+    return shape, inputs | {f"model.{name}": Input(value=value, source="default") for name, value in usual.items()}
 
 
 def _of_fault(fault: Fault, strategy: Strategy) -> Finding:
@@ -187,7 +204,7 @@ def _hardware(
     if link is not None:
         inputs |= _of_link(link, bandwidth or 0.0, latency or 0.0, per_node)
     if inside is not None:
-        hardware = replace(hardware, efficiency=replace(hardware.efficiency, intra_node=1.0))
+        hardware = replace(hardware, measured=replace(hardware.efficiency, intra_node=1.0))
         # Its latency is that of beginning a collective, which a group of many GPUs does not have once for each of them.
         for name, number in (("intra_bandwidth", inside.bandwidth), ("efficiency.intra_node", 1.0)):
             inputs[name] = Input(value=number, source="measured", measured_at=inside.measured_at)
@@ -267,9 +284,9 @@ def _declared_network(job: Job, members: Sequence[Member]) -> tuple[float | None
     return min(bandwidths, default=None), max(latencies, default=None)
 
 
-def _layout(
-    strategy: Strategy, shape: ModelShape, ranks: int, precision: str | None, framework: str | None
-) -> tuple[Layout | None, set[str]]:
+def _layout(job: Job, shape: ModelShape, ranks: int) -> tuple[Layout | None, set[str]]:
+    strategy, framework = job.strategy, traits_of(job.framework)
+    precision = job.model.precision if job.model is not None else None
     tensor, pipeline = strategy.tensor_parallel_size or 1, pipeline_degree(strategy) or 1
     data, rest = divmod(ranks, tensor * pipeline)
     if rest or not data or strategy.data_parallel_size not in (None, data):
@@ -291,8 +308,11 @@ def _layout(
         "virtual_stages": chunks,
         "recompute": strategy.recomputation,
         "sequence_parallel": strategy.sequence_parallel,
+        "overlap": job.communication.overlap,
     }
     said = {name for name, value in values.items() if value is not None}
+    zero_stage = strategy.zero_stage if strategy.zero_stage is not None else framework.usual_zero_stage
+    overlap = job.communication.overlap
     layout = Layout(
         data=data,
         tensor=tensor,
@@ -300,11 +320,13 @@ def _layout(
         virtual_stages=_virtual_stages(stages, shape, pipeline),
         micro_batch=used_micro,
         global_batch=batch or usual_batch(data, used_micro, pipeline),
-        zero_stage=strategy.zero_stage if strategy.zero_stage is not None else traits_of(framework).usual_zero_stage,
+        zero_stage=zero_stage,
         recompute=strategy.recomputation or "none",
         sequence_parallel=strategy.sequence_parallel or False,
-        precision=precision or "bf16",  # type: ignore[arg-type]  # the spec has the same five words
+        precision=precision or "bf16",
         schedule="GPipe" if schedule == "GPipe" else "1F1B",
+        overlap=overlap if overlap is not None else framework.overlaps_gradients or zero_stage == 3,
+        tensor_overlap=framework.overlaps_tensors(job),
     )
     return layout, said
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_BRANDS = {"nvidia", "geforce", "tesla", "quadro", "graphics", "device"}
+_BRANDS = {"nvidia", "amd", "instinct", "geforce", "tesla", "quadro", "graphics", "device"}
 _FORM_FACTOR = re.compile(r"\d+GB|PCIe|SXM\d*|HBM\d\w*|NVL\d*|MIG|\d+g\.\d+gb|Laptop|GPU|Generation", re.IGNORECASE)
 
 

@@ -29,7 +29,8 @@ JOB_CLASSES: dict[str, str | Uncounted] = {
     "strategy.zero_stage": COUNTED,
     "strategy.sequence_parallel": COUNTED,
     "strategy.recomputation": COUNTED,
-    "model.name": NEUTRAL,
+    "model.name": NEUTRAL,  # Of a known model its sizes count, as if they were said.
+    "model.config": NEUTRAL,  # The same: they are read before anything is counted.
     "model": COUNTED,
     "resources.gpu.count": COUNTED,
     "resources.network": COUNTED,
@@ -54,7 +55,7 @@ JOB_CLASSES: dict[str, str | Uncounted] = {
     "communication.compression": Uncounted(
         N_("gradients are taken to travel as they are kept"), lambda compression: compression == "none"
     ),
-    "communication.overlap": Uncounted(OVERLAP),
+    "communication.overlap": COUNTED,
     "communication.rendezvous_timeout": NEUTRAL,
     "communication.collective_timeout": NEUTRAL,
     "communication.measure": NEUTRAL,

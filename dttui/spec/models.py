@@ -168,11 +168,36 @@ class Run(Section):
         return self
 
 
+class LatentAttention(Section):
+    """Sizes of attention by compressed keys and values (MLA; DeepSeek-AI 2024, section 2.1)."""
+
+    q_rank: int | None = Field(default=None, gt=0, le=MOST_COUNT)
+    """Width that queries are compressed to; without it they are not."""
+    kv_rank: int = Field(gt=0, le=MOST_COUNT)
+    """Width that keys and values are compressed to."""
+    head_size: int = Field(gt=0, le=MOST_COUNT)
+    """Width of a head of queries and keys without positions."""
+    rope_size: int = Field(gt=0, le=MOST_COUNT)
+    """Width of what has positions beside that."""
+    value_size: int = Field(gt=0, le=MOST_COUNT)
+    """Width of a head of values."""
+
+    def weights(self, hidden_size: int, heads: int) -> float:
+        """Return the weights of the products of one layer's attention; all heads share the keys that have positions."""
+        query_size = heads * (self.head_size + self.rope_size)
+        queries = self.q_rank * (hidden_size + query_size) if self.q_rank is not None else hidden_size * query_size
+        compressed = hidden_size * (self.kv_rank + self.rope_size)
+        keys_and_values = self.kv_rank * heads * (self.head_size + self.value_size)
+        return queries + compressed + keys_and_values + heads * self.value_size * hidden_size
+
+
 class Model(Section):
     """The model, for estimates."""
 
     name: str | None = None
-    """Name."""
+    """Name; of a known model, llama-3-8b, it stands for the sizes."""
+    config: Text | None = None
+    """A config.json of Hugging Face's, whose sizes it has."""
     parameters: Number | None = Field(default=None, gt=0, le=MOST_PARAMETERS)
     """Parameters, 7e9."""
     layers: int | None = Field(default=None, gt=0, le=MOST_LAYERS)
@@ -196,11 +221,23 @@ class Model(Section):
     tied: bool | None = None
     """Whether the output layer is the token embedding; so by default."""
     attention: Literal["flash", "plain"] | None = None
-    """Whether attention keeps its s² matrix (plain, by default)."""
+    """Whether attention keeps its s² matrix (plain); flash by default."""
     causal: bool | None = None
     """Whether tokens attend to those before them alone; so by default."""
     dropout: bool | None = None
-    """Whether there is dropout; so by default."""
+    """Whether there is dropout; none by default."""
+    experts: int | None = Field(default=None, gt=0, le=MOST_COUNT)
+    """Experts of a layer."""
+    experts_per_token: int | None = Field(default=None, gt=0, le=MOST_COUNT)
+    """Experts a token goes through; 2 by default."""
+    expert_size: int | None = Field(default=None, gt=0, le=MOST_COUNT)
+    """Width of an expert; ffn_size by default."""
+    shared_experts: int | None = Field(default=None, ge=0, le=MOST_COUNT)
+    """Experts that all tokens go through."""
+    dense_layers: int | None = Field(default=None, ge=0, le=MOST_LAYERS)
+    """First layers without experts."""
+    latent: LatentAttention | None = None
+    """Attention by compressed keys and values (MLA)."""
     precision: Literal["fp32", "tf32", "fp16", "bf16", "fp8"] | None = None
     """Training precision."""
 

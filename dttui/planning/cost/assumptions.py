@@ -20,6 +20,8 @@ from dttui.planning.cost.shape import (
     parameter_count,
     usual_shape,
 )
+from dttui.spec.known_models import known_sizes, model_meant
+from dttui.spec.models import LatentAttention
 from dttui.spec.problems import did_you_mean
 
 Source = Literal["measured", "declared", "default"]
@@ -68,6 +70,14 @@ class ModelClaim:
     attention: Attention | None = None
     causal: bool | None = None
     dropout: bool | None = None
+    experts: int | None = None
+    experts_per_token: int | None = None
+    expert_size: int | None = None
+    shared_experts: int | None = None
+    dense_layers: int | None = None
+    latent: LatentAttention | None = None
+    name: str | None = None
+    """Of a known model, which stands for sizes that are not said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +95,21 @@ class HardwareClaim:
 
 
 Inputs = dict[str, Input]
-CLAIMED = tuple(field.name for field in fields(ModelClaim))
+CLAIMED = tuple(field.name for field in fields(ModelClaim) if field.name != "name")
 """What may be said of a model, as `ModelShape` and a job call it."""
-_ALWAYS_TOLD = ("parameters", "layers", "hidden_size", "heads", "seq_length", "vocab_size")
-_COUNTED = {"kv_heads", "head_size", "ffn_size", "gated", "tied"}
+_COUNTED = {
+    *("kv_heads", "head_size", "ffn_size", "gated", "tied"),
+    *("experts", "expert_size", "shared_experts", "dense_layers", "latent"),
+}
 """What else than layers and hidden size the number of parameters follows from."""
+_OF_EXPERTS = ("experts_per_token", "shared_experts", "dense_layers")
+"""What a shape has of experts even where it has none."""
 _LEAST_FFN, _MOST_FFN = 0.5, 8.0
 """Width of a feed-forward part by the hidden size: where parameters ask for another they are another model's."""
 
 
 def assume_shape(claim: ModelClaim) -> tuple[ModelShape, Inputs]:
-    """Return the shape: as said, or the published one that is nearest in parameters.
+    """Return the shape: as said, or one that is usual at the number of parameters.
 
     Where something is said that parameters follow from, they do; where those are said too, the feed-forward part has
     the width that makes it so many.
@@ -105,6 +119,9 @@ def assume_shape(claim: ModelClaim) -> tuple[ModelShape, Inputs]:
             and values do not divide those of queries.
     """
     said = {name: value for name in CLAIMED if (value := getattr(claim, name)) is not None}
+    known = known_sizes(claim.name, said)
+    said |= known
+    claim = replace(claim, **known)
     if claim.layers and claim.hidden_size:
         s, vocabulary = claim.seq_length or DEFAULT_SEQ_LENGTH, claim.vocab_size or DEFAULT_VOCAB_SIZE
         heads = max(claim.hidden_size // 128, 1)
@@ -112,10 +129,12 @@ def assume_shape(claim: ModelClaim) -> tuple[ModelShape, Inputs]:
         usual = ModelShape(claim.layers, claim.hidden_size, heads, s, vocabulary, count)
     elif claim.parameters:
         usual = usual_shape(claim.parameters, claim.seq_length, claim.vocab_size)
+        if claim.heads is not None and claim.heads % (usual.kv_heads or 1):
+            usual = replace(usual, kv_heads=None)
     else:
         raise UnknownAssumptionError(
             _("the model needs its number of parameters, or layers and hidden size"),
-            _("Write model.parameters into the job, or give --parameters, such as 7e9."),
+            _hint(claim.name),
         )
     shape = replace(usual, **said)
     if shape.heads % (shape.kv_heads or 1):
@@ -123,23 +142,45 @@ def assume_shape(claim: ModelClaim) -> tuple[ModelShape, Inputs]:
         raise UnknownAssumptionError(
             message.format(heads=shape.heads, kv_heads=shape.kv_heads), _("Take a number that divides them.")
         )
-    if said.keys() & _COUNTED:
-        shape = _counted(shape, claim)
-    inputs: Inputs = {}
-    for name in CLAIMED:
-        if name in said or name in _ALWAYS_TOLD:
-            inputs[f"model.{name}"] = Input(
-                value=getattr(shape, name), source="declared" if name in said else "default"
-            )
+    shape = _counted(shape, claim, is_usual=not said.keys() & _COUNTED)
+    values: dict[str, Any] = {name: getattr(shape, name) for name in CLAIMED}
+    values |= {
+        "kv_heads": shape.kv_heads or shape.heads,
+        "head_size": round(shape.query_size / shape.heads),
+        "ffn_size": shape.feed_forward_size,
+        "latent": shape.latent and ", ".join(f"{name} {size}" for name, size in shape.latent if size is not None),
+    }
+    idle = set() if shape.experts is not None else set(_OF_EXPERTS)
+    idle |= {"ffn_size"} if shape.expert_share == 1 else set()
+    inputs = {
+        f"model.{name}": Input(value=value, source="declared" if name in said else "default")
+        for name, value in values.items()
+        if value is not None and (name in said or name not in idle)
+    }
+    if known and claim.name is not None:
+        inputs["model.name"] = Input(value=claim.name, source="declared")
     return shape, inputs
 
 
-def _counted(shape: ModelShape, claim: ModelClaim) -> ModelShape:
-    """Return a shape with the parameters that it has, or the feed-forward part that parameters as said ask for."""
+def _hint(name: str | None) -> str:
+    """Return what helps where nothing is known of a model's size."""
+    hint = _("Write model.parameters into the job, or give --parameters, such as 7e9.")
+    near = model_meant(name) if name else ""
+    return f"{near[:1].upper()}{near[1:]} {hint}" if near else hint
+
+
+def _counted(shape: ModelShape, claim: ModelClaim, *, is_usual: bool) -> ModelShape:
+    """Return a shape with the parameters that it has, or the feed-forward part that parameters as said ask for.
+
+    Args:
+        shape: as said, and otherwise as is usual.
+        claim: what is said.
+        is_usual: whether nothing is said that parameters follow from, but for layers and hidden size.
+    """
     if claim.parameters is None:
-        return replace(shape, parameters=exact_count(shape))
+        return shape if is_usual else replace(shape, parameters=exact_count(shape))
     width = fitting_ffn_size(shape)
-    if claim.ffn_size is None and _LEAST_FFN <= width / shape.hidden_size <= _MOST_FFN:
+    if claim.ffn_size is None and shape.experts is None and _LEAST_FFN <= width / shape.hidden_size <= _MOST_FFN:
         return replace(shape, ffn_size=width)
     return shape
 
@@ -190,7 +231,7 @@ def _hardware_inputs(claim: HardwareClaim, hardware: Hardware, gpu: GpuType) -> 
             said = getattr(claim, f"{name}_{field}") is not None
             inputs[f"{name}_{field}"] = Input(value=value, source="declared" if said else "default")
     reached = hardware.efficiency
-    for field in ("matmul", "memory", "intra_node", "inter_node", "kernel_s", "host_pass_s"):
+    for field in ("matmul", "flash", "fp8_matmul", "memory", "intra_node", "inter_node", "kernel_s", "host_pass_s"):
         inputs[f"efficiency.{field}"] = Input(value=getattr(reached, field), source="default")
     return inputs
 
@@ -212,6 +253,8 @@ def layout_inputs(layout: Layout, said: set[str], hardware: Hardware) -> Inputs:
             "precision",
             "schedule",
             "offload",
+            "overlap",
+            "tensor_overlap",
         )
     }
     inputs["bytes_per_gradient"] = layout.bytes_per_gradient

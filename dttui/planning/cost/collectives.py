@@ -253,12 +253,12 @@ def hierarchical_all_reduce_s(size: float, ranks: int, stride: int, hardware: Ha
     Returns:
         `None` where the group lies in one node, or has one rank in each.
     """
-    members = max(1, min(ranks, hardware.gpus_per_node // stride))
+    members = max(1, min(ranks, hardware.linked // stride))
     nodes = ceil(ranks / members)
     if nodes == 1 or members == 1:
         return None
     inside = group_link(hardware, members, stride)
-    between = group_link(hardware, nodes, hardware.gpus_per_node)
+    between = group_link(hardware, nodes, hardware.linked)
     return 2 * all_gather_s(size, members, inside) + all_reduce_s(size / members, nodes, between)
 
 
@@ -296,7 +296,7 @@ def group_link(hardware: Hardware, ranks: int, stride: int) -> Interconnect:
     a ring takes as long as its slowest hop.
     """
     efficiency = hardware.efficiency
-    per_node = hardware.gpus_per_node
+    per_node = hardware.linked
     if (ranks - 1) * stride < per_node:
         return Interconnect(hardware.intra.bandwidth * efficiency.intra_node, hardware.intra.latency_s)
     members = max(1, min(ranks, per_node // stride))

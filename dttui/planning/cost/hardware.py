@@ -1,4 +1,4 @@
-"""What the estimates know of hardware: types of GPUs, the links between them, and how much of a peak is reached."""
+"""What the estimates know of hardware: types of GPUs, and the links between them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from dttui.planning.cost.efficiency import Efficiency, efficiency_of
 from dttui.planning.gpu_names import gpu_type
 from dttui.spec.text import Label
 
@@ -54,6 +55,8 @@ class GpuType(BaseModel):
     """How GPUs of one node reach each other."""
     link_bandwidth: float = Field(gt=0)
     """GB/s, one direction of one GPU."""
+    domain: int | None = Field(default=None, gt=0)
+    """GPUs of several nodes that this link joins as if they were of one; `None` for those of a node alone."""
     network: float | None = Field(default=None, gt=0)
     """GB/s, one direction: what one GPU usually has of its node's network cards; `None` for `INTER_BANDWIDTH`."""
     power: float | None = Field(default=None, gt=0)
@@ -68,8 +71,11 @@ class GpuType(BaseModel):
 
     def peak_flops(self, precision: Precision) -> float:
         """Return the peak in FLOP/s: of the nearest precision the GPU has, where it lacks this one."""
-        peaks: list[float | None] = [getattr(self, name) for name in _FALLBACK[precision]]
-        return next(peak for peak in peaks if peak is not None) * 1e12
+        for name in _FALLBACK[precision]:
+            peak: float | None = getattr(self, name)
+            if peak is not None:
+                return peak * 1e12
+        return self.fp32 * 1e12
 
 
 class GpuTable(BaseModel):
@@ -130,36 +136,6 @@ class Interconnect:
 
 
 @dataclass(frozen=True, slots=True)
-class Efficiency:
-    """How much of a peak is reached: one set for all types of GPU and all models.
-
-    The first four and the start of a kernel were chosen once by least mean absolute error over the 18 runs of Narayanan
-    et al. 2021 (Table 1) and Korthikanti et al. 2022 (Table 5), within what micro-benchmarks of the parts give;
-    `tests/unit/planning/test_cost_time.py` holds the errors.
-    """
-
-    matmul: float = 0.81
-    """Of the peak, by a large matrix product."""
-    flash: float = 0.5
-    """Of the peak, by flash attention."""
-    memory: float = 0.77
-    """Of the memory's bandwidth, by a kernel that only moves data."""
-    intra_node: float = 0.80
-    """Of the link's bandwidth, by a collective inside a node."""
-    inter_node: float = 0.75
-    """Of the network's bandwidth, by a collective between nodes."""
-    kernel_s: float = 5.5e-6
-    """What starting a kernel costs."""
-    host_pass_s: float = 0.85e-3
-    """What the host takes to issue one pass over a layer: some 25 operations of eager PyTorch, of 30 µs or so. From
-    runs that the host holds up: with 1,024 hidden units a layer took 3.4 to 3.7 ms a micro-batch, four passes, however
-    it was divided over one to four GPUs (Bang et al. 2024, single-node runs)."""
-
-
-EFFICIENCY = Efficiency()
-
-
-@dataclass(frozen=True, slots=True)
 class Hardware:
     """GPUs of one type on nodes that are alike, and what joins them."""
 
@@ -170,7 +146,18 @@ class Hardware:
     """Between GPUs of one node."""
     inter: Interconnect
     """Between nodes: bandwidth is a GPU's share of its node's network cards."""
-    efficiency: Efficiency = EFFICIENCY
+    measured: Efficiency | None = None
+    """How much of peaks is reached here, where something of it was measured; `None` for what this type of GPU does."""
+
+    @property
+    def efficiency(self) -> Efficiency:
+        """How much of the peaks is reached."""
+        return self.measured or efficiency_of(self.gpu.type)
+
+    @property
+    def linked(self) -> int:
+        """GPUs, one after the other, that reach each other by the link inside nodes: a node's, or several nodes'."""
+        return max(self.gpus_per_node, self.gpu.domain or 0)
 
     @property
     def nodes(self) -> int:

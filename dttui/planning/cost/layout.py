@@ -37,6 +37,11 @@ class Layout:
     schedule: Literal["1F1B", "GPipe"] = "1F1B"
     offload: Offload = "none"
     """What is kept in the host's memory: optimizer states, or parameters too."""
+    overlap: bool = True
+    """Whether gradients travel while the backward pass makes others, and what chunks of layers send while they compute.
+    """
+    tensor_overlap: bool = False
+    """Whether tensor-parallel ranks that split the sequence send parts of a product while they compute others."""
 
     @property
     def ranks(self) -> int:

@@ -92,7 +92,7 @@ def search(shape: ModelShape, hardware: Hardware, global_batch: int, wish: Wish 
 def layouts(shape: ModelShape, hardware: Hardware, global_batch: int, wish: Wish) -> Iterator[Layout]:
     """Yield every layout that can be and agrees with the wish, whether or not it fits into memory."""
     for tensor in _degrees(wish.tensor, hardware.gpus):
-        if shape.heads % tensor or (wish.tensor is None and tensor > hardware.gpus_per_node):
+        if shape.heads % tensor or (wish.tensor is None and tensor > hardware.linked):
             continue
         for pipeline in _degrees(wish.pipeline, hardware.gpus // tensor):
             data = hardware.gpus // (tensor * pipeline)

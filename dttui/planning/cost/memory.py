@@ -94,11 +94,19 @@ def _products_bytes(shape: ModelShape, layout: Layout) -> float:
     """Return what one layer keeps besides attention's scores: for GPT's shape 34·s·b·h, 24 of it split over ranks.
 
     Of the hidden size: what both norms, the first products of attention and of the feed-forward part take in, and the
-    masks of two dropouts. Split: queries, keys, values, attention's result, what the activation takes in and gives.
+    masks of two dropouts; what is sent to experts, and what they give. Split: queries, keys, values, attention's
+    result, what the activation takes in and gives, of each expert that a token goes through.
     """
     tokens, width = shape.seq_length * layout.micro_batch, layout.bytes_per_parameter / 2
-    whole = (10 if shape.dropout else 8) * shape.hidden_size
-    split = 4 * shape.query_size + 4 * shape.kv_size + 2 * (shape.up_size + shape.feed_forward_size)
+    whole: float = (10 if shape.dropout else 8) * shape.hidden_size
+    split = 4 * shape.query_size + 4 * shape.kv_size
+    if shape.experts is None:
+        split += 2 * (shape.up_size + shape.feed_forward_size)
+    else:
+        split += 2 * (1 - shape.expert_share) * (shape.up_size + shape.feed_forward_size)
+        passed = shape.experts_per_token + shape.shared_experts
+        whole += 4 * shape.expert_share * shape.experts_per_token * shape.hidden_size
+        split += 2 * shape.expert_share * passed * (3 if shape.gated else 2) * shape.width_of_expert
     shared = layout.tensor if layout.sequence_parallel else 1
     return tokens * (whole / shared + split / layout.tensor) * width
 

@@ -227,7 +227,7 @@ def reasons(hardware: Hardware, item: LayoutCandidate, best: LayoutCandidate) ->
     if item.memory.high > (1 - LEAST_SPARE) * hardware.gpu.memory_bytes:
         told.append(_("tight: less than {share} of the memory is spare").format(share=_percent(LEAST_SPARE)))
     if layout.tensor > 1:
-        where = _("inside a node") if layout.tensor <= hardware.gpus_per_node else _("across nodes, which is slow")
+        where = _("inside a node") if layout.tensor <= hardware.linked else _("across nodes, which is slow")
         told.append(
             _("tensor {degree} {where} takes {share} of the step").format(
                 degree=layout.tensor, where=where, share=_percent(share.tensor)

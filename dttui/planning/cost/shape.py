@@ -9,13 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from dttui.spec.models import LatentAttention
+
 Attention = Literal["flash", "plain"]
 """Whether attention keeps its s² matrix (`plain`) or computes it block by block (Dao et al. 2022)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """A decoder; where nothing else is said, GPT's."""
+    """A decoder; where nothing else is said, with GPT's layers, with flash attention and no dropout."""
 
     layers: int
     hidden_size: int
@@ -34,15 +36,29 @@ class ModelShape:
     """Whether a second product gates it (SwiGLU, GeGLU)."""
     tied: bool = True
     """Whether the output layer shares the token embedding."""
-    attention: Attention = "plain"
+    attention: Attention = "flash"
     causal: bool = True
     """Whether a token attends to those before it alone."""
-    dropout: bool = True
+    dropout: bool = False
     """Whether some of what attention and feed-forward part give is dropped."""
+    experts: int | None = None
+    """Feed-forward parts of a layer among which each token is sent to some; `None` where there is one for all."""
+    experts_per_token: int = 2
+    """How many of them a token goes through."""
+    expert_size: int | None = None
+    """Width of one; `None` for that of the feed-forward part."""
+    shared_experts: int = 0
+    """Further ones of that width that all tokens go through."""
+    dense_layers: int = 0
+    """First layers that have a feed-forward part for all, where others have experts."""
+    latent: LatentAttention | None = None
+    """Sizes of attention by compressed keys and values, where it is that."""
 
     @property
     def query_size(self) -> float:
-        """Width of all heads of queries together."""
+        """Width of all heads of queries together, which is that of what attention gives."""
+        if self.latent is not None:
+            return self.heads * (self.latent.head_size + self.latent.rope_size + self.latent.value_size) / 2
         return self.heads * self.head_size if self.head_size is not None else float(self.hidden_size)
 
     @property
@@ -66,10 +82,45 @@ class ModelShape:
         return 0.5 if self.causal and self.attention == "flash" else 1.0
 
     @property
+    def expert_share(self) -> float:
+        """Share of the layers that have experts."""
+        return (self.layers - self.dense_layers) / self.layers if self.experts is not None else 0.0
+
+    @property
+    def width_of_expert(self) -> int:
+        """Width of one expert."""
+        return self.expert_size if self.expert_size is not None else self.feed_forward_size
+
+    @property
+    def attention_weights(self) -> float:
+        """Weights of the products of one layer's attention."""
+        if self.latent is not None:
+            return self.latent.weights(self.hidden_size, self.heads)
+        return self.hidden_size * (2 * self.query_size + 2 * self.kv_size)
+
+    @property
     def layer_weights(self) -> float:
-        """Weights of the products of one layer."""
-        attention = 2 * self.query_size + 2 * self.kv_size
-        return self.hidden_size * (attention + self.up_size + self.feed_forward_size)
+        """Weights of the products of one layer, on average; all experts count."""
+        return self._layer_weights(self.experts or 0)
+
+    @property
+    def used_layer_weights(self) -> float:
+        """Those that a token comes by: of the experts these that it is sent to."""
+        return self._layer_weights(self.experts_per_token)
+
+    def _layer_weights(self, experts: int) -> float:
+        rows = 3 if self.gated else 2
+        dense = rows * self.hidden_size * self.feed_forward_size
+        if self.experts is None:
+            return self.attention_weights + dense
+        one = rows * self.hidden_size * self.width_of_expert
+        routed = self.hidden_size * self.experts + (experts + self.shared_experts) * one
+        return self.attention_weights + (1 - self.expert_share) * dense + self.expert_share * routed
+
+    @property
+    def used_parameters(self) -> float:
+        """Those that a token comes by, with its embedding: all but of the experts these that it is not sent to."""
+        return self.parameters - self.layers * (self.layer_weights - self.used_layer_weights)
 
     @property
     def embedding_parameters(self) -> float:
@@ -89,7 +140,7 @@ class ModelShape:
     def flops(self, batch: int, *, recompute: bool = False) -> float:
         """Return the floating-point operations of one step.
 
-        6 a weight and token for forward and backward, and 12·s·(width of all heads) a token and layer for the scores,
+        6 a weight that a token comes by, forward and backward, and 12·s·(width of all heads) a layer for its scores,
         of which causal flash attention computes half; for GPT's shape 72·B·s·L·h²·(1 + s/6h + V/12Lh). A third more of
         the layers' where they are computed again (Narayanan et al. 2021, equation 3 and appendix).
 
@@ -98,7 +149,7 @@ class ModelShape:
             recompute: whether every layer's forward pass is computed again.
         """
         s = self.seq_length
-        layer = 6 * self.layer_weights + 12 * s * self.query_size * self.attended
+        layer = 6 * self.used_layer_weights + 12 * s * self.query_size * self.attended
         layers = (4 / 3 if recompute else 1) * self.layers * layer
         return batch * s * (layers + 6 * self.vocab_size * self.hidden_size)
 
@@ -112,42 +163,74 @@ def parameter_count(layers: int, hidden_size: int, seq_length: int, vocab_size: 
 DEFAULT_SEQ_LENGTH = 2048
 DEFAULT_VOCAB_SIZE = 51200
 
+GROUPED_FROM = 5e9
+"""Parameters from which on models usually have eight heads of keys and values alone (Ainslie et al. 2023)."""
+_USUAL_WIDTH = 3.0
+"""Of a gated feed-forward part, in hidden sizes: Llama's are 2.7 to 3.5."""
 _FAMILY = (
-    # layers, hidden size, heads: GPT-3's (Brown et al. 2020, Table 2.1), then those of Narayanan et al. 2021, Table 1
+    # layers, hidden size, heads: as published models of that size have them (GPT-2 and 3, Qwen, Llama), or between them
+    (8, 512, 8),
+    (10, 640, 10),
     (12, 768, 12),
+    (16, 1024, 16),
     (24, 1024, 16),
-    (24, 1536, 16),
-    (24, 2048, 24),
-    (32, 2560, 32),
+    (24, 1536, 24),
+    (24, 2048, 16),
+    (32, 2560, 20),
+    (32, 3072, 24),
     (32, 4096, 32),
     (40, 5120, 40),
-    (48, 6144, 48),
-    (48, 8192, 64),
-    (60, 10240, 80),
-    (80, 10240, 80),
+    (64, 5120, 40),
+    (64, 6144, 48),
+    (80, 8192, 64),
+    (96, 10240, 80),
     (96, 12288, 96),
-    (96, 16384, 128),
-    (105, 20480, 128),
-    (128, 25600, 160),
+    (96, 14336, 112),
+    (128, 16384, 128),
+    (128, 20480, 160),
+    (128, 24576, 192),
 )
 
 
 def usual_shape(parameters: float, seq_length: int | None = None, vocab_size: int | None = None) -> ModelShape:
-    """Return the published GPT shape whose number of parameters is nearest by ratio, with the given number."""
-    s, vocabulary = seq_length or DEFAULT_SEQ_LENGTH, vocab_size or DEFAULT_VOCAB_SIZE
+    """Return a decoder as they are usual at a number of parameters, with a feed-forward part that makes it that many.
 
-    def ratio(shape: tuple[int, int, int]) -> float:
-        count = parameter_count(shape[0], shape[1], s, vocabulary)
-        return max(count / parameters, parameters / count)
+    Gated; of the layers and hidden sizes of published models it has those with which the feed-forward part comes
+    nearest to the usual width.
+    """
+    shapes = (_with_parameters(member, parameters, seq_length, vocab_size) for member in _FAMILY)
+    return min(shapes, key=_strangeness)
 
-    layers, hidden, heads = min(_FAMILY, key=ratio)
-    return ModelShape(layers, hidden, heads, s, vocabulary, parameters)
+
+def _with_parameters(
+    member: tuple[int, int, int], parameters: float, seq_length: int | None, vocab_size: int | None
+) -> ModelShape:
+    layers, hidden, heads = member
+    blank = ModelShape(
+        layers,
+        hidden,
+        heads,
+        seq_length or DEFAULT_SEQ_LENGTH,
+        vocab_size or DEFAULT_VOCAB_SIZE,
+        parameters,
+        kv_heads=8 if parameters >= GROUPED_FROM and heads % 8 == 0 else None,
+        gated=True,
+    )
+    return replace(blank, ffn_size=max(fitting_ffn_size(blank), 1))
+
+
+def _strangeness(shape: ModelShape) -> float:
+    width = shape.feed_forward_size / shape.hidden_size / _USUAL_WIDTH
+    return max(width, 1 / width)
 
 
 def fitting_ffn_size(shape: ModelShape) -> int:
     """Return the width of the feed-forward part with which a shape has its parameters; 0 or less where none does."""
-    rest = shape.parameters - exact_count(replace(shape, ffn_size=0))
-    return round(rest / (shape.layers * shape.hidden_size * (3 if shape.gated else 2)))
+    dense = 1 - shape.expert_share
+    if not dense:
+        return 0
+    rest = shape.parameters - exact_count(replace(shape, ffn_size=0, expert_size=shape.width_of_expert))
+    return round(rest / (shape.layers * shape.hidden_size * dense * (3 if shape.gated else 2)))
 
 
 def exact_count(shape: ModelShape) -> float:

@@ -18,10 +18,16 @@ from dttui.planning.cost.shape import ModelShape
 UNCERTAINTY = 0.15
 """Half the width of the range. The runs that the constants are from are missed by 0.02 on average, those of other
 clusters and programs by 0.1, and few are tuned as well."""
-OVERLAP = 0.5
+OVERLAP = 0.4
 """Share of what ZeRO-2 and 3 send each micro-batch that hides behind computing. FSDP hides nearly all of it (Zhao et
 al. 2023), DeepSpeed's first ZeRO-3 hid nothing (Narayanan et al. 2021, Table 2): the range goes from one to the other.
-"""
+This share and the next three are fitted to bench/measured_runs/fit.yaml, by least mean absolute error."""
+GRADIENT_OVERLAP = 0.35
+"""Share of gradients reduced once a step that hides behind the last backward pass, where a framework overlaps them."""
+CHUNK_OVERLAP = 0.8
+"""Share of what chunks of layers send to the next stage that hides behind computing, likewise."""
+TENSOR_OVERLAP = 0.8
+"""Share of tensor-parallel traffic that hides behind the products it is of, likewise."""
 BACKWARD_TRAFFIC = 1.15
 """Bytes that element-wise kernels move in the backward pass, for each of the forward pass: dropout and residual need
 fewer, normalisation and GELU more."""
@@ -94,16 +100,15 @@ def layer_time(shape: ModelShape, layout: Layout, hardware: Hardware) -> LayerTi
     kernel = _Kernels(hardware, layout)
     tokens = s * b
     mixed = shape.query_size + 2 * shape.kv_size
-    products = (
-        kernel.product(tokens, h, mixed / t)
-        + kernel.product(tokens, shape.query_size / t, h)
-        + kernel.product(tokens, h, shape.up_size / t)
-        + kernel.product(tokens, shape.feed_forward_size / t, h)
-    )
+    products = kernel.product(tokens, h, mixed / t) + kernel.product(tokens, shape.query_size / t, h)
+    if shape.latent is not None:
+        # Compression and expansion are products of their own: as many operations as they have weights.
+        products *= shape.attention_weights / (h * (2 * shape.query_size + 2 * shape.kv_size))
+    feed_forward, activated = _feed_forward(shape, tokens, t, kernel)
+    products += feed_forward
     whole = t if layout.sequence_parallel else 1
     norms = kernel.move((22 if shape.dropout else 20) * tokens * h / whole * width)
-    activations = 2 * (shape.up_size + shape.feed_forward_size)
-    elementwise = norms + kernel.move((4 * mixed + activations) * tokens / t * width)
+    elementwise = norms + kernel.move((4 * mixed + activated) * tokens / t * width)
     attention, attention_back = _attention_s(shape, layout, kernel)
     forward = products + attention + elementwise
     backward = 2 * products + attention_back + BACKWARD_TRAFFIC * elementwise
@@ -112,6 +117,33 @@ def layer_time(shape: ModelShape, layout: Layout, hardware: Hardware) -> LayerTi
     rounds = 3 if layout.recompute == "full" else 2
     passes = {"none": 3.0, "selective": 3.2, "full": 4.0}[layout.recompute]  # Attention is 5 of the 25 operations.
     return LayerTime(forward, backward, again, rounds * reduced, passes * hardware.efficiency.host_pass_s)
+
+
+def _feed_forward(shape: ModelShape, tokens: int, t: int, kernel: _Kernels) -> tuple[float, float]:
+    """Return seconds of the feed-forward part's products, and bytes a token that its activation moves.
+
+    Experts are products of as many rows as are sent to each, all of them in one kernel, with the router's before it.
+    What is sent is written once and read once on either side of them. Layers of both kinds are averaged.
+    """
+    h, rows = shape.hidden_size, 3 if shape.gated else 2
+
+    def part(size: float, rows_each: float, count: int = 1) -> float:
+        up = kernel.product(rows_each, h, (rows - 1) * size / t, count)
+        return up + kernel.product(rows_each, size / t, h, count)
+
+    dense = part(shape.feed_forward_size, tokens), 2.0 * rows * shape.feed_forward_size
+    if shape.experts is None:
+        return dense
+    size, sent = shape.width_of_expert, tokens * shape.experts_per_token
+    routed = kernel.product(tokens, h, shape.experts, of_weights=False) + part(
+        size, sent / shape.experts, shape.experts
+    )
+    if shape.shared_experts:
+        routed += part(shape.shared_experts * size, tokens)
+    passed = shape.experts_per_token + shape.shared_experts
+    moved = 2.0 * rows * passed * size + 8 * h * shape.experts_per_token
+    share = shape.expert_share
+    return (1 - share) * dense[0] + share * routed, (1 - share) * dense[1] + share * moved
 
 
 def _attention_s(shape: ModelShape, layout: Layout, kernel: _Kernels) -> tuple[float, float]:
@@ -127,7 +159,8 @@ def _attention_s(shape: ModelShape, layout: Layout, kernel: _Kernels) -> tuple[f
         tokens = s * layout.micro_batch / layout.tensor * layout.bytes_per_parameter
         size = tokens * (2 * shape.query_size + 2 * shape.kv_size)
         return kernel.fused(operations, size), kernel.fused(2.5 * operations, 2 * size)
-    scores = kernel.product(s, head, s, groups) + kernel.product(s, s, head, groups)
+    scores = kernel.product(s, head, s, groups, of_weights=False)
+    scores += kernel.product(s, s, head, groups, of_weights=False)
     softmax = kernel.move(9 * groups * s * s * layout.bytes_per_parameter / 2)
     return scores + softmax, 2 * scores + BACKWARD_TRAFFIC * softmax
 
@@ -146,11 +179,17 @@ def step_time(shape: ModelShape, layout: Layout, hardware: Hardware, layer: Laye
     layer = layer or layer_time(shape, layout, hardware)
     p, v, m = layout.pipeline, layout.virtual_stages, layout.micro_batches
     layers = ceil(shape.layers / p)
+    head_s = _head_s(shape, layout, hardware)
+    if shape.layers % p:
+        # Where layers do not come out even, the last stage is one of those that have one less, beside the output layer.
+        head_s = max(head_s - layer.forward - layer.backward - layer.again - layer.communication, 0.0)
     computing = layers * (layer.forward + layer.backward)
     again = layers * layer.again
-    reducing = layers * layer.communication
-    head = _head_s(shape, layout, hardware)
+    hidden = TENSOR_OVERLAP if layout.tensor_overlap and layout.sequence_parallel else 0.0
+    reducing = layers * layer.communication * (1 - hidden)
     sending = 2 * v * _send_s(shape, layout, hardware) if p > 1 else 0.0
+    if v > 1 and layout.overlap:
+        sending = max(sending - computing, (1 - CHUNK_OVERLAP) * sending)
     waiting = layers * layer.waiting
     stage = computing + again + reducing + waiting + sending
     parameters = stage_parameters(shape, p, is_last=True) / layout.tensor
@@ -158,9 +197,9 @@ def step_time(shape: ModelShape, layout: Layout, hardware: Hardware, layer: Laye
     update = _Kernels(hardware, layout).move(parameters / sharded * OPTIMIZER_BYTES)
     recomputes = layout.recompute == "full"
     gpus = layout.ranks
-    gradients = _data_parallel_s(parameters, layers, layout, hardware, m * (computing + again))
+    gradients = _data_parallel_s(parameters, layers, layout, hardware, computing + again)
     parts = {
-        "compute": m * (computing + head),
+        "compute": m * (computing + head_s),
         "recompute": m * again,
         "host": m * waiting,
         "tensor_parallel": m * reducing,
@@ -185,18 +224,24 @@ class _Kernels:
     """Seconds of kernels on one GPU."""
 
     def __init__(self, hardware: Hardware, layout: Layout) -> None:
-        reached = hardware.efficiency
-        self._flops = hardware.gpu.peak_flops(layout.precision) * reached.matmul
-        self._fused_flops = hardware.gpu.peak_flops(layout.precision) * reached.flash
+        reached, gpu = hardware.efficiency, hardware.gpu
+        is_fp8 = layout.precision == "fp8" and gpu.fp8 is not None
+        half = "bf16" if layout.precision == "fp8" else layout.precision
+        peak = gpu.peak_flops(half)
+        self._wide_flops = peak * reached.matmul
+        self._flops = gpu.peak_flops("fp8") * reached.fp8_matmul if is_fp8 else self._wide_flops
+        self._fused_flops = peak * reached.flash
         self._bandwidth = hardware.gpu.memory_bandwidth * 1e9 * reached.memory
         self._start_s = reached.kernel_s
         self._width = layout.bytes_per_parameter
 
-    def product(self, rows: float, inner: float, columns: float, count: float = 1.0) -> float:
-        """A matrix product, `count` times in one kernel."""
+    def product(
+        self, rows: float, inner: float, columns: float, count: float = 1.0, *, of_weights: bool = True
+    ) -> float:
+        """A matrix product, `count` times in one kernel; fp8 is for those with the weights of layers alone."""
         operations = 2 * rows * inner * columns * count
         size = self._width * (rows * inner + inner * columns + rows * columns) * count
-        return operations / self._flops + size / self._bandwidth + self._start_s
+        return operations / (self._flops if of_weights else self._wide_flops) + size / self._bandwidth + self._start_s
 
     def fused(self, operations: float, size: float) -> float:
         """Flash attention."""
@@ -212,14 +257,16 @@ def _head_s(shape: ModelShape, layout: Layout, hardware: Hardware) -> float:
     tokens = shape.seq_length * layout.micro_batch
     columns = shape.vocab_size / layout.tensor
     kernel = _Kernels(hardware, layout)
-    return 3 * (kernel.product(tokens, shape.hidden_size, columns) + kernel.move(12 * tokens * columns))
+    return 3 * (
+        kernel.product(tokens, shape.hidden_size, columns, of_weights=False) + kernel.move(12 * tokens * columns)
+    )
 
 
 def _send_s(shape: ModelShape, layout: Layout, hardware: Hardware) -> float:
     """Activations of one micro-batch to the next stage; tensor-parallel ranks send a share each and gather it there."""
     size = shape.seq_length * layout.micro_batch * shape.hidden_size * layout.bytes_per_parameter
     reached = hardware.efficiency
-    if layout.ranks > hardware.gpus_per_node:
+    if layout.ranks > hardware.linked:
         link = Interconnect(hardware.inter.bandwidth * reached.inter_node, hardware.inter.latency_s)
     else:
         link = Interconnect(hardware.intra.bandwidth * reached.intra_node, hardware.intra.latency_s)
@@ -241,11 +288,18 @@ class _Exposed:
 
 
 def _data_parallel_s(parameters: float, layers: int, layout: Layout, hardware: Hardware, computing: float) -> _Exposed:
-    """Gradients over the data-parallel group, and what sharding adds; half of what could hide behind computing does.
+    """Gradients over the data-parallel group, and what sharding adds; a share of what could hide behind computing does.
 
-    Up to stage 1 gradients are reduced once a step, after the last micro-batch, and nothing hides. From stage 2 on they
-    are scattered after each micro-batch, layer by layer, since no rank has room for all of them; stage 3 gathers
-    parameters twice more.
+    Up to stage 1 gradients are reduced once a step, in or after the last micro-batch. From stage 2 on they are
+    scattered after each micro-batch, layer by layer, since no rank has room for all of them; stage 3 gathers parameters
+    twice more.
+
+    Args:
+        parameters: of the last stage, on one rank.
+        layers: of a stage.
+        layout: how the model is laid out.
+        hardware: what it runs on.
+        computing: seconds of a stage's layers for one micro-batch.
     """
     link = group_link(hardware, layout.data, layout.tensor)
     gradients = parameters * layout.bytes_per_reduced_gradient
@@ -254,12 +308,17 @@ def _data_parallel_s(parameters: float, layers: int, layout: Layout, hardware: H
         once = all_reduce_s(gradients, layout.data, link)
         if layout.zero_stage == 1:
             once = all_gather_s(gradients, layout.data, link) + all_gather_s(weights, layout.data, link)
-        return _Exposed(once, once, once)
+        if not layout.overlap:
+            return _Exposed(once, once, once)
+        least = max(once - computing, 0.0)
+        return _Exposed(least, max(least, (1 - GRADIENT_OVERLAP) * once), once)
     scattering = layers * all_gather_s(gradients / layers, layout.data, link)
     gathering = layers * all_gather_s(weights / layers, layout.data, link)
     total = layout.micro_batches * (scattering + (2 * gathering if layout.zero_stage == 3 else 0.0))
     last = gathering if layout.zero_stage == 2 else 0.0
-    least = max(total - computing, 0.0)
+    if not layout.overlap:
+        return _Exposed(total + last, total + last, total + last)
+    least = max(total - layout.micro_batches * computing, 0.0)
     return _Exposed(least + last, max(least, (1 - OVERLAP) * total) + last, total + last)
 
 

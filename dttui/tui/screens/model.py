@@ -43,7 +43,7 @@ class ModelDialog(Dialog[Model]):
                 with Horizontal(classes="field"):
                     yield Label(label, classes="field-label", markup=False)
                     yield Input(self._text_of(name), id=_id(name), compact=True)
-            yield self._choice("attention", _("Attention"), ("flash", "plain"), "plain")
+            yield self._choice("attention", _("Attention"), ("flash", "plain"), "flash")
             yield self._choice("precision", _("Precision"), get_args(Precision), "bf16")
             yield Prose(id="model-problem", classes="dialog-note")
             yield from self.ok_or_cancel(_("OK"))
@@ -80,7 +80,7 @@ class ModelDialog(Dialog[Model]):
 
     def _claim(self, values: dict[str, Any]) -> ModelClaim:
         said = {**self._kept(), **values}
-        return ModelClaim(**{name: said.get(name) for name in CLAIMED})
+        return ModelClaim(**{name: said.get(name) for name in CLAIMED}, name=said.get("name"))
 
     def _choice(self, name: str, label: str, values: Sequence[str], usual: str) -> Horizontal:
         value = getattr(self._model, name) or Select.NULL

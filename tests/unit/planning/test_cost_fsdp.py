@@ -35,7 +35,16 @@ def test_fully_sharded_memory_is_what_torchs_tracker_finds(
 ) -> None:
     found = tracked[model]
     layers, hidden, heads, length, vocabulary, batch = model
-    shape = ModelShape(layers, hidden, heads, length, vocabulary, parameter_count(layers, hidden, length, vocabulary))
+    shape = ModelShape(
+        layers,
+        hidden,
+        heads,
+        length,
+        vocabulary,
+        parameter_count(layers, hidden, length, vocabulary),
+        attention="plain",
+        dropout=True,
+    )
     layout = Layout(RANKS, micro_batch=batch, global_batch=RANKS * batch, zero_stage=3, precision="bf16")
     parts = memory_per_gpu(shape, layout).parts
 

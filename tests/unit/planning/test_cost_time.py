@@ -50,6 +50,7 @@ def test_iteration_times_miss_the_eight_of_korthikanti_et_al_by_seven_per_cent_a
                 recompute=recompute,  # type: ignore[arg-type]  # the two words above
                 sequence_parallel=sequence,
                 precision="fp16",
+                overlap=False,
             )
             estimate = step_time(gpt(run), layout, selene(run.tensor * run.pipeline))
             misses.append(abs(estimate.value / measured - 1))

@@ -66,9 +66,12 @@ RACKS = [{"name": "rack", "nodes": ["pytorch-dev-env"]}]
 PIPELINE = {"pipeline_parallel_size": 2, "data_parallel": {"batch_size": 56}}
 SIZES = {"parameters": 1.3e9, "layers": 24, "hidden_size": 2048}
 DECODER = {"layers": 24, "hidden_size": 2048, "heads": 16}
+EXPERTS = DECODER | {"experts": 8, "expert_size": 2048}
+LATENT = {"q_rank": 512, "kv_rank": 256, "head_size": 128, "rope_size": 64, "value_size": 128}
 STAGES = {"pipeline_stages": 2, "micro_batch_size": 1}
 MOVES: dict[str, tuple[dict[str, Any], dict[str, Any], str, int]] = {
     "strategy.zero_stage": ({}, {"strategy": {"zero_stage": 3}}, "memory", -1),
+    "communication.overlap": ({}, {"communication": {"overlap": True}}, "time", -1),
     "strategy.recomputation": ({}, {"strategy": {"recomputation": "full"}}, "memory", -1),
     "strategy.sequence_parallel": (
         {"strategy": {"tensor_parallel_size": 2}},
@@ -118,7 +121,7 @@ MOVES: dict[str, tuple[dict[str, Any], dict[str, Any], str, int]] = {
     "model.ffn_size": ({"model": DECODER}, {"model": DECODER | {"ffn_size": 16384}}, "time", 1),
     "model.gated": ({"model": DECODER}, {"model": DECODER | {"gated": True}}, "time", 1),
     "model.tied": ({"model": DECODER}, {"model": DECODER | {"tied": False}}, "memory", 1),
-    "model.attention": ({"model": DECODER}, {"model": DECODER | {"attention": "flash"}}, "memory", -1),
+    "model.attention": ({"model": DECODER}, {"model": DECODER | {"attention": "plain"}}, "memory", 1),
     "model.causal": (
         {"model": DECODER | {"attention": "flash"}},
         {"model": DECODER | {"attention": "flash", "causal": False}},
@@ -128,6 +131,20 @@ MOVES: dict[str, tuple[dict[str, Any], dict[str, Any], str, int]] = {
     "model.dropout": ({"model": DECODER}, {"model": DECODER | {"dropout": False}}, "memory", -1),
     "model.seq_length": ({}, {"model": {"parameters": 1.3e9, "seq_length": 4096}}, "memory", 1),
     "model.vocab_size": ({"model": SIZES}, {"model": SIZES | {"vocab_size": 250_000}}, "memory", 1),
+    "model.experts": ({"model": EXPERTS}, {"model": EXPERTS | {"experts": 16}}, "memory", 1),
+    "model.experts_per_token": ({"model": EXPERTS}, {"model": EXPERTS | {"experts_per_token": 4}}, "time", 1),
+    "model.expert_size": ({"model": EXPERTS}, {"model": EXPERTS | {"expert_size": 4096}}, "memory", 1),
+    "model.shared_experts": ({"model": EXPERTS}, {"model": EXPERTS | {"shared_experts": 2}}, "time", 1),
+    "model.dense_layers": ({"model": EXPERTS}, {"model": EXPERTS | {"dense_layers": 4}}, "memory", -1),
+    **{
+        f"model.latent.{name}": (
+            {"model": DECODER | {"latent": LATENT}},
+            {"model": DECODER | {"latent": LATENT | {name: 2 * size}}},
+            "time",
+            1,
+        )
+        for name, size in LATENT.items()
+    },
     "model.precision": ({}, {"model": {"parameters": 1.3e9, "precision": "fp32"}}, "time", 1),
     "resources.gpu.count": ({}, {"resources": {"gpu": {"count": 1}}}, "ranks", -1),
     "resources.network.bandwidth": ({}, {"resources": {"network": {"bandwidth": "1Gbps"}}}, "time", 1),
@@ -370,7 +387,7 @@ def test_the_optimizer_that_is_counted_is_not_named() -> None:
 
 
 def test_attention_is_said_to_keep_its_matrix_wherever_a_figure_of_it_is_shown() -> None:
-    made = estimated(job())
+    made = estimated(job(model={"parameters": 1.3e9, "attention": "plain"}))
     assert any("s²" in line for line in estimate_lines(made, 0.0))
     assert "s²" in estimate_sections.memory(made).plain
     assert (

@@ -1,0 +1,69 @@
+"""How much of a GPU's peaks its kernels and links reach: one set by kind of GPU, each number with its source."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """How much of a peak is reached; as they are here, of a GPU that nothing else is known of."""
+
+    matmul: float = 0.81
+    """Of the peak, by a large matrix product: the A100's. Makers' peaks of consumers' cards are with fp32 sums, which
+    they reach."""
+    flash: float = 0.5
+    """Of the peak, by flash attention, forward and backward together."""
+    fp8_matmul: float = 0.65
+    """Of the peak in fp8, by a large matrix product, with the scaling of what goes in."""
+    memory: float = 0.77
+    """Of the memory's bandwidth, by a kernel that only moves data."""
+    intra_node: float = 0.80
+    """Of the link's bandwidth, by a collective inside a node."""
+    inter_node: float = 0.75
+    """Of the network's bandwidth, by a collective between nodes."""
+    kernel_s: float = 5.5e-6
+    """What starting a kernel costs."""
+    host_pass_s: float = 0.85e-3
+    """What the host takes to issue one pass over a layer: some 25 operations of eager PyTorch, of 30 µs or so. From
+    runs that the host holds up: with 1,024 hidden units a layer took 3.4 to 3.7 ms a micro-batch, four passes, however
+    it was divided over one to four GPUs (Bang et al. 2024, single-node runs)."""
+
+
+OTHERS = Efficiency()
+_AMPERE = Efficiency(matmul=0.81, flash=0.33)
+"""A100, A800, V100. Matrix products, memory, links and the start of a kernel: least mean absolute error over the 18
+runs of Narayanan et al. 2021 (Table 1) and Korthikanti et al. 2022 (Table 5), within what micro-benchmarks of the parts
+give; `tests/unit/planning/test_cost_time.py` holds the errors. Flash attention: fitted to bench/measured_runs/fit.yaml.
+"""
+_HOPPER = Efficiency(matmul=0.70, flash=0.21, fp8_matmul=0.70, intra_node=0.85)
+"""H100, H800, H200. Fitted to bench/measured_runs/fit.yaml, within what the best shape of a product is measured to
+reach: 0.80 in bf16 and 0.71 in fp8 (Bekman, Machine Learning Engineering, "Maximum Achievable FLOPS", 2026). Flash
+attention is that of PyTorch and FlashAttention 2, 0.18 to 0.25 by program; cuDNN's and FlashAttention 3 reach 0.30.
+Links: as collectives over NVLink 4 with its switches are said to reach, a little more of it than over NVLink 3; the
+runs would have it higher still."""
+_BLACKWELL = Efficiency(matmul=0.70, flash=0.40, fp8_matmul=0.72, intra_node=0.85)
+"""B200, B300, GB200, GB300. Fitted to bench/measured_runs/fit.yaml (seven runs, all in fp8 and with cuDNN's attention),
+within 0.73 to 0.79 in bf16 and 0.72 to 0.76 in fp8 that the best shape of a product is measured to reach (Bekman, as
+above)."""
+_CDNA_3 = Efficiency(matmul=0.50, flash=0.25, fp8_matmul=0.45)
+"""MI300X, MI325X. The best shape of a product reaches 0.51 and 0.60 in bf16 (Bekman, as above); the rest by likeness,
+fitted to no run."""
+_CDNA_4 = Efficiency(matmul=0.62, flash=0.25, fp8_matmul=0.55)
+"""MI350X, MI355X. The best shape of a product reaches 0.68 in bf16 (Bekman, as above); the rest by likeness, fitted to
+no run."""
+_KINDS = (
+    (r"A100|A800|V100", _AMPERE),
+    (r"G?H[128]00|GH200|H20", _HOPPER),
+    (r"G?B[23]00", _BLACKWELL),
+    (r"MI3[02]\d", _CDNA_3),
+    (r"MI35\d", _CDNA_4),
+)
+
+
+@cache
+def efficiency_of(gpu: str) -> Efficiency:
+    """Return what a type of GPU reaches, by the name of the type: `H100`, `RTX 4090`."""
+    return next((found for names, found in _KINDS if re.match(rf"({names})", gpu, re.IGNORECASE)), OTHERS)
