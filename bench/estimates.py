@@ -17,14 +17,23 @@ from typing import Any
 import yaml
 
 from dttui.planning.cost.hardware import Hardware, Interconnect, default_links, gpu_table
-from dttui.planning.cost.layout import Layout, Recompute
+from dttui.planning.cost.layout import Layout, Recompute, Schedule
 from dttui.planning.cost.memory import MemoryEstimate, memory_per_gpu
-from dttui.planning.cost.shape import ModelShape
+from dttui.planning.cost.shape import ModelShape, exact_count
 from dttui.planning.cost.step_time import TimeEstimate, step_time
+from dttui.spec.models import LatentAttention
 
 RUNS = Path(__file__).parent / "measured_runs"
 _STAGES = {"none": 0, "zero1": 1, "zero2": 2, "zero3": 3, "hsdp": 3, None: 0}
 _RECOMPUTES: dict[str | None, Recompute] = {"full": "full", "selective": "selective", "per-op": "selective"}
+_KEEPS_PARAMETERS = "torchtitan"
+"""Program that keeps a layer's parameters from its forward to its backward pass where it has a pipeline."""
+_SCHEDULES: dict[str | None, Schedule] = {
+    "zero-bubble, memory of 1F1B": "ZB-H1",
+    "zero-bubble, memory of 2 × 1F1B": "ZB-H2",
+}
+_TRANSFORMER_ENGINE = ("NeMo", "Megatron-Bridge", "Megatron Core", "Megatron-LM", "Primus")
+"""Programs whose attention is Transformer Engine's."""
 _WAITS = ("nanotron", "InternEvo")
 """Programs that reduce gradients after the backward pass."""
 _OVERLAPS_TENSORS = ("NeMo", "Megatron-Bridge", "Megatron Core", "Megatron-LM (Megatron Core")
@@ -68,10 +77,8 @@ def _unknown(row: dict[str, Any]) -> str | None:
     layout = row["layout"]
     if row["model"]["kind"] == "cnn":
         return "no transformer"
-    if row["model"]["kind"] == "moe":
-        return "experts"
-    if (layout.get("cp") or 1) > 1:
-        return "context parallelism"
+    if layout.get("schedule") == "DualPipe":
+        return "DualPipe"
     if row["task"] in ("lora", "qlora"):
         return row["task"]
     if row.get("offload"):
@@ -110,17 +117,42 @@ def _shape(row: dict[str, Any], model: dict[str, Any]) -> ModelShape:
         bool(model.get("gated")),
         tied,
         row.get("attention") or "flash",
-        model["kind"] == "dense",
+        model["kind"] in ("dense", "moe"),
         dropout=model["kind"] == "encoder",
+        **_experts(model),
     )
-    embeddings = blank.vocab_size * blank.hidden_size * (1 if tied else 2)
-    count = model.get("params") or blank.layers * (blank.layer_weights + 2 * blank.hidden_size) + embeddings
-    return replace(blank, parameters=count)
+    return replace(blank, parameters=model.get("params") or exact_count(blank))
+
+
+def _experts(model: dict[str, Any]) -> dict[str, Any]:
+    """Return what a shape has of experts and of compressed attention."""
+    told: dict[str, Any] = {}
+    if (experts := model.get("experts")) is not None:
+        shared, size = experts.get("shared") or 0, experts["ffn"]
+        if shared and experts.get("shared_ffn"):
+            shared = round(experts["shared_ffn"] / size)
+        told = {
+            "experts": experts["count"],
+            "experts_per_token": experts["per_token"],
+            "expert_size": size,
+            "shared_experts": shared,
+            "dense_layers": experts.get("dense_layers") or 0,
+        }
+    if (latent := model.get("mla")) is not None:
+        told["latent"] = LatentAttention(
+            q_rank=latent.get("q_lora_rank"),
+            kv_rank=latent["kv_lora_rank"],
+            head_size=latent["qk_nope_head_dim"],
+            rope_size=latent["qk_rope_head_dim"],
+            value_size=latent["v_head_dim"],
+        )
+    return told
 
 
 def _layout(row: dict[str, Any], layout: dict[str, Any], gpu: dict[str, Any]) -> Layout:
     tensor, pipeline = layout.get("tp") or 1, layout.get("pp") or 1
-    data = layout.get("dp") or gpu["count"] // (tensor * pipeline)
+    context = layout.get("cp") or 1
+    data = layout.get("dp") or gpu["count"] // (tensor * pipeline * context)
     micro = row.get("micro_batch") or 1
     return Layout(
         data,
@@ -135,6 +167,14 @@ def _layout(row: dict[str, Any], layout: dict[str, Any], gpu: dict[str, Any]) ->
         row["precision"],
         overlap=not row["framework"].startswith(_WAITS),
         tensor_overlap=row["framework"].startswith(_OVERLAPS_TENSORS) or "asynctp" in row["id"],
+        context=context,
+        expert=layout.get("ep") or 1,
+        expert_tensor=layout.get("etp") or 1,
+        shard=layout.get("shard_group"),
+        schedule=_SCHEDULES.get(layout.get("schedule"), "1F1B"),
+        compiled=bool(row.get("compile")),
+        reshard=not (row["framework"].startswith(_KEEPS_PARAMETERS) and pipeline > 1),
+        tuned_attention=row["framework"].startswith(_TRANSFORMER_ENGINE) and "zero-bubble" not in row["framework"],
     )
 
 

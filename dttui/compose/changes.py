@@ -26,7 +26,7 @@ def with_layout(state: ComposeState, chosen: Recommendation) -> ComposeState:
     Where its framework cannot train so, it gets one that can.
     """
     strategy = state.base.strategy if state.base is not None else Strategy()
-    framework = framework_of(state.framework, chosen)
+    framework = framework_of(state.framework, chosen.frameworks)
     if framework is not None and framework != state.framework:
         state = state.choose_framework(framework)
     return _with(state, strategy=with_recommendation(strategy, chosen))

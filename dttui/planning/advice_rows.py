@@ -75,7 +75,7 @@ def reasons(candidates: Sequence[Recommendation]) -> list[list[str]]:
 
 def other_framework(framework: str | None, item: Recommendation, labels: Mapping[str, str]) -> str:
     """Say which framework a layout takes instead of the job's, see `sought`; empty where that can train so."""
-    other = framework_of(framework, item)
+    other = framework_of(framework, item.frameworks)
     if other is None or other == framework:
         return ""
     return _("→ takes {framework} instead").format(framework=clean(labels.get(other, other)))

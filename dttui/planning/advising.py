@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from dttui.frameworks import get_framework
 from dttui.i18n import _
 from dttui.planning.cost.assumptions import Inputs
 from dttui.planning.cost.hardware import GpuTable
+from dttui.planning.cost.layout import Layout
 from dttui.planning.cost.layout_search import Wish
 from dttui.planning.cost.links import Links
-from dttui.planning.cost.recommend import Advice, JobAdvice, Recommendation, recommend, usual_global_batch
-from dttui.planning.costing import cost
+from dttui.planning.cost.recommend import (
+    Advice,
+    JobAdvice,
+    Recommendation,
+    frameworks_of,
+    recommend,
+    usual_global_batch,
+)
+from dttui.planning.cost.shape import ModelShape
+from dttui.planning.costing import cost, model_shape, overlaps
 from dttui.planning.roster import Member
 from dttui.planning.uncounted import not_counted
 from dttui.spec.entry_points import COMMAND
@@ -49,13 +60,47 @@ def advise_job(
     batch = given or usual_global_batch(costing.shape, costing.hardware)
     inputs = {name: item for name, item in costing.estimate.inputs.items() if not name.startswith("layout.")}
     wish = wish or Wish(precision=job.model.precision if job.model is not None else None)
-    advice = recommend(costing.shape, costing.hardware, batch, inputs, wish, batch_is_given=given is not None)
+    advice = recommend(
+        costing.shape,
+        costing.hardware,
+        batch,
+        inputs,
+        wish,
+        batch_is_given=given is not None,
+        trained=partial(_trained, _Ways(bare)),
+    )
     advice = _with_gaps(advice, bare)
     hardware = costing.hardware
     is_given = given is not None
     return JobAdvice(
         advice, hardware.gpus, hardware.gpu.name, batch, is_given, shape_is_given(inputs), job.framework
     ), []
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """A job as each framework would train it, those that can take its place; filled as they are asked for."""
+
+    job: Job
+    known: dict[str | None, tuple[Job, ModelShape]] = field(default_factory=dict)
+
+    def by(self, framework: str | None) -> tuple[Job, ModelShape]:
+        """Return the job with a framework, and its model then."""
+        if framework not in self.known:
+            changed = self.job
+            if framework != self.job.framework:
+                changed = self.job.model_copy(update={"framework": framework, "framework_options": {}})
+            self.known[framework] = changed, model_shape(changed)[0]
+        return self.known[framework]
+
+
+def _trained(ways: _Ways, layout: Layout) -> tuple[ModelShape, Layout]:
+    """Return the model and a layout as the job's framework trains, or the one that would take its place."""
+    job, shape = ways.by(framework_of(ways.job.framework, frameworks_of(layout)))
+    overlap, tensor_overlap = overlaps(job, layout.zero_stage)
+    if (overlap, tensor_overlap) == (layout.overlap, layout.tensor_overlap):
+        return shape, layout
+    return shape, replace(layout, overlap=overlap, tensor_overlap=tensor_overlap)
 
 
 def shape_is_given(inputs: Inputs) -> bool:
@@ -68,7 +113,7 @@ def _with_gaps(advice: Advice, job: Job) -> Advice:
     known: dict[str | None, list[str]] = {job.framework: not_counted(job)}
     told = []
     for item in advice.candidates:
-        framework = framework_of(job.framework, item)
+        framework = framework_of(job.framework, item.frameworks)
         if framework not in known:
             known[framework] = not_counted(job.model_copy(update={"framework": framework, "framework_options": {}}))
         estimate = item.estimate.model_copy(update={"not_counted": known[framework]})
@@ -115,22 +160,27 @@ def edit_of(job: Job, chosen: Recommendation) -> dict[str, Any]:
     Another framework knows none of the options of the one before.
     """
     strategy = {"strategy": with_recommendation(job.strategy, chosen).model_dump(mode="json", exclude_unset=True)}
-    framework = framework_of(job.framework, chosen)
+    framework = framework_of(job.framework, chosen.frameworks)
     if framework == job.framework:
         return strategy
     return {"framework": framework, **({"framework_options": {}} if job.framework_options else {}), **strategy}
 
 
-def framework_of(framework: str | None, chosen: Recommendation) -> str | None:
-    """Return the framework that trains in a layout: the job's where it can, or may, or the usual one that is there."""
-    if framework in (None, COMMAND, *chosen.frameworks):
+def framework_of(framework: str | None, able: Sequence[str]) -> str | None:
+    """Return the framework that trains in a layout: the job's where it can, or may, or the usual one that is there.
+
+    Args:
+        framework: the job's.
+        able: those that can, the usual one first.
+    """
+    if framework in (None, COMMAND, *able):
         return framework
-    return next((name for name in chosen.frameworks if get_framework(name).available), chosen.frameworks[0])
+    return next((name for name in able if get_framework(name).available), able[0])
 
 
 def check_framework(framework: str | None, chosen: Recommendation) -> str | None:
     """Return what to say where a job's framework cannot train in a layout; `None` where it can, or may."""
-    usual = framework_of(framework, chosen)
+    usual = framework_of(framework, chosen.frameworks)
     if usual is None or usual == framework:
         return None
     reason = _("{framework} does not split layers: set framework: {usual}")

@@ -312,7 +312,7 @@ def _layout(job: Job, shape: ModelShape, ranks: int) -> tuple[Layout | None, set
     }
     said = {name for name, value in values.items() if value is not None}
     zero_stage = strategy.zero_stage if strategy.zero_stage is not None else framework.usual_zero_stage
-    overlap = job.communication.overlap
+    overlap, tensor_overlap = overlaps(job, zero_stage)
     layout = Layout(
         data=data,
         tensor=tensor,
@@ -325,10 +325,17 @@ def _layout(job: Job, shape: ModelShape, ranks: int) -> tuple[Layout | None, set
         sequence_parallel=strategy.sequence_parallel or False,
         precision=precision or "bf16",
         schedule="GPipe" if schedule == "GPipe" else "1F1B",
-        overlap=overlap if overlap is not None else framework.overlaps_gradients or zero_stage == 3,
-        tensor_overlap=framework.overlaps_tensors(job),
+        overlap=overlap,
+        tensor_overlap=tensor_overlap,
     )
     return layout, said
+
+
+def overlaps(job: Job, zero_stage: int) -> tuple[bool, bool]:
+    """Return whether gradients, and parts of tensor-parallel products, travel while a job's framework computes."""
+    said, framework = job.communication.overlap, traits_of(job.framework)
+    gradients = said if said is not None else framework.overlaps_gradients or zero_stage == 3
+    return gradients, framework.overlaps_tensors(job)
 
 
 def _batch(parallel: DataParallel, whole: int) -> int | None:

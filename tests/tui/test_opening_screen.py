@@ -15,8 +15,13 @@ from dttui.inventory import Inventory, load_inventory
 from tests.tui.fake_fleet import facts, make_app, make_inventory
 from tests.unit.cli.test_light_verbs import PLANNER, SSH, among
 
-LIGHT = {"dttui.planning.cost", "dttui.planning.cost.hardware", "dttui.transport.ssh.agent_socket"}
-"""The table that a GPU's name is looked up in, and whether an ssh-agent goes with the login session."""
+LIGHT = {
+    "dttui.planning.cost",
+    "dttui.planning.cost.efficiency",
+    "dttui.planning.cost.hardware",
+    "dttui.transport.ssh.agent_socket",
+}
+"""The tables that a GPU's name is looked up in, and whether an ssh-agent goes with the login session."""
 LOOK = """
 import asyncio, sys
 from pathlib import Path

@@ -16,6 +16,9 @@ class Efficiency:
     they reach."""
     flash: float = 0.5
     """Of the peak, by flash attention, forward and backward together."""
+    tuned_flash: float | None = None
+    """Likewise by kernels made for that GPU, cuDNN's or FlashAttention 3, as Transformer Engine takes them; `None` for
+    as `flash`."""
     fp8_matmul: float = 0.65
     """Of the peak in fp8, by a large matrix product, with the scaling of what goes in."""
     memory: float = 0.77
@@ -38,10 +41,10 @@ _AMPERE = Efficiency(matmul=0.81, flash=0.33)
 runs of Narayanan et al. 2021 (Table 1) and Korthikanti et al. 2022 (Table 5), within what micro-benchmarks of the parts
 give; `tests/unit/planning/test_cost_time.py` holds the errors. Flash attention: fitted to bench/measured_runs/fit.yaml.
 """
-_HOPPER = Efficiency(matmul=0.70, flash=0.21, fp8_matmul=0.70, intra_node=0.85)
+_HOPPER = Efficiency(matmul=0.70, flash=0.21, tuned_flash=0.31, fp8_matmul=0.70, intra_node=0.85)
 """H100, H800, H200. Fitted to bench/measured_runs/fit.yaml, within what the best shape of a product is measured to
 reach: 0.80 in bf16 and 0.71 in fp8 (Bekman, Machine Learning Engineering, "Maximum Achievable FLOPS", 2026). Flash
-attention is that of PyTorch and FlashAttention 2, 0.18 to 0.25 by program; cuDNN's and FlashAttention 3 reach 0.30.
+attention is that of PyTorch and FlashAttention 2, 0.18 to 0.25 by program, and for Megatron's programs cuDNN's.
 Links: as collectives over NVLink 4 with its switches are said to reach, a little more of it than over NVLink 3; the
 runs would have it higher still."""
 _BLACKWELL = Efficiency(matmul=0.70, flash=0.40, fp8_matmul=0.72, intra_node=0.85)

@@ -25,7 +25,7 @@ from dttui.planning.cost.step_time import UNCERTAINTY, TimeEstimate, step_time
 GB = 1e9
 LEAST_SPARE = 0.05
 """Share of a GPU's memory below which what fits is called tight: the driver, a peak or a longer batch takes it."""
-COMMUNICATION = ("tensor_parallel", "pipeline_transfer", "data_parallel")
+COMMUNICATION = ("tensor_parallel", "context_parallel", "expert_parallel", "pipeline_transfer", "data_parallel")
 """Parts of a step in which data travels."""
 SERIAL = ("pipeline_bubble", "data_parallel", "optimizer")
 """Parts of a step that more replicas do not divide."""
@@ -144,6 +144,8 @@ def part_names() -> dict[str, str]:
         "recompute": _("computing again"),
         "host": _("waiting for the host"),
         "tensor_parallel": _("tensor parallel"),
+        "context_parallel": _("context parallel"),
+        "expert_parallel": _("to experts and back"),
         "pipeline_transfer": _("between stages"),
         "pipeline_bubble": _("pipeline bubble"),
         "data_parallel": _("data parallel"),
@@ -214,12 +216,13 @@ def scaling(shape: ModelShape, layout: Layout, hardware: Hardware) -> tuple[list
 
     Bubble, gradients and the optimizer's step do not get shorter with more replicas: they are Amdahl's serial part.
     """
-    replica = layout.tensor * layout.pipeline
+    replica = layout.context * layout.tensor * layout.pipeline
     times: list[tuple[int, TimeEstimate]] = []
     gpus = max(replica, hardware.gpus_per_node)
     while gpus <= hardware.gpus:
         data, rest = divmod(gpus, replica)
-        if not rest and layout.global_batch % (data * layout.micro_batch) == 0:
+        fits = data * replica // layout.pipeline % (layout.expert * layout.tensor_of_experts) == 0
+        if not rest and fits and layout.global_batch % (data * layout.micro_batch) == 0:
             times.append((gpus, step_time(shape, replace(layout, data=data), replace(hardware, gpus=gpus))))
         gpus = hardware.gpus if gpus < hardware.gpus < gpus * 2 else gpus * 2
     if not times:
@@ -246,16 +249,18 @@ def scaling(shape: ModelShape, layout: Layout, hardware: Hardware) -> tuple[list
 
 def collectives(shape: ModelShape, layout: Layout, hardware: Hardware, time: TimeEstimate) -> list[CollectiveChoice]:
     """Return how replicas had best reduce their gradients and spread their first parameters; nothing for one."""
-    if layout.data == 1:
+    if layout.replicas == 1:
         return []
-    own = shape.parameters / (layout.tensor * layout.pipeline)
-    link = group_link(hardware, layout.data, layout.tensor)
+    experts = shape.layers * shape.expert_weights
+    own = (shape.parameters - experts) / layout.tensor + experts / (layout.expert * layout.tensor_of_experts)
+    own /= layout.pipeline
+    link = group_link(hardware, layout.replicas, layout.tensor)
     gradients = own * layout.bytes_per_reduced_gradient
-    in_steps = hierarchical_all_reduce_s(gradients, layout.data, layout.tensor, hardware)
+    in_steps = hierarchical_all_reduce_s(gradients, layout.replicas, layout.tensor, hardware)
     # Two of the three passes over the weights are backwards, and the last micro-batch alone has gradients to send.
     backward_s = (2 / 3 * time.parts["compute"] + time.parts["recompute"]) / layout.micro_batches
-    reduce = choose_all_reduce(hardware.nodes, layout.data, gradients, link, in_steps, backward_s)
-    return [reduce, choose_broadcast(layout.data, own * layout.bytes_per_parameter, link)]
+    reduce = choose_all_reduce(hardware.nodes, layout.replicas, gradients, link, in_steps, backward_s)
+    return [reduce, choose_broadcast(layout.replicas, own * layout.bytes_per_parameter, link)]
 
 
 def amdahl(parallel_share: float, units: float) -> float:

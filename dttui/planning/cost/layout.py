@@ -12,13 +12,21 @@ from dttui.planning.cost.shape import ModelShape
 
 Recompute = Literal["none", "selective", "full"]
 Offload = Literal["none", "optimizer", "all"]
+Schedule = Literal["1F1B", "GPipe", "ZB-H1", "ZB-H2", "ZB-V"]
+"""Order of forward and backward passes of a pipeline. Those of zero bubbles compute gradients of weights apart, when a
+stage would idle: H1 with the memory of 1F1B, H2 with twice that (Qi et al. 2023), V with two chunks a stage, the
+second way back, and the memory of 1F1B (Qi et al. 2024)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Degrees of parallelism, batches, and what is traded for memory."""
+    """Degrees of parallelism, batches, and what is traded for memory.
+
+    Ranks of a tensor are next to each other, then those of a sequence, then replicas, then stages.
+    """
 
     data: int = 1
+    """Replicas, each with sequences of its own."""
     tensor: int = 1
     pipeline: int = 1
     virtual_stages: int = 1
@@ -34,7 +42,7 @@ class Layout:
     precision: Precision = "bf16"
     gradient_bytes: int | None = None
     """A parameter's; `None` for as the usual framework keeps them, see `bytes_per_gradient`."""
-    schedule: Literal["1F1B", "GPipe"] = "1F1B"
+    schedule: Schedule = "1F1B"
     offload: Offload = "none"
     """What is kept in the host's memory: optimizer states, or parameters too."""
     overlap: bool = True
@@ -42,11 +50,45 @@ class Layout:
     """
     tensor_overlap: bool = False
     """Whether tensor-parallel ranks that split the sequence send parts of a product while they compute others."""
+    context: int = 1
+    """Ranks that share out each sequence, and pass keys and values on (Liu et al. 2023)."""
+    expert: int = 1
+    """Ranks that share out the experts, among those of a stage; each token is sent to where its experts are."""
+    expert_tensor: int | None = None
+    """Ranks that share each expert; `None` for as many as share a layer."""
+    shard: int | None = None
+    """Ranks over which ZeRO shards, one such group being a replica of the next (hybrid sharding); `None` for all."""
+    reshard: bool = True
+    """Whether ZeRO stage 3 lets go of a layer's parameters after its forward pass, and gathers them once more."""
+    tuned_attention: bool = False
+    """Whether flash attention is by kernels made for the GPU, as Transformer Engine takes them."""
+    compiled: bool = False
+    """Whether element-wise operations are fused into few kernels, as torch.compile does."""
 
     @property
     def ranks(self) -> int:
         """World size."""
-        return self.data * self.tensor * self.pipeline
+        return self.data * self.context * self.tensor * self.pipeline
+
+    @property
+    def replicas(self) -> int:
+        """Ranks that have the same parameters, and sum their gradients: those of a sequence as well."""
+        return self.data * self.context
+
+    @property
+    def tensor_of_experts(self) -> int:
+        """Ranks that share each expert."""
+        return self.expert_tensor if self.expert_tensor is not None else self.tensor
+
+    @property
+    def expert_replicas(self) -> int:
+        """Ranks that have the same experts."""
+        return max(self.replicas * self.tensor // (self.expert * self.tensor_of_experts), 1)
+
+    @property
+    def shard_ranks(self) -> int:
+        """Ranks over which ZeRO shards."""
+        return min(self.shard or self.replicas, self.replicas)
 
     @property
     def micro_batches(self) -> int:
@@ -98,19 +140,19 @@ def faults(layout: Layout, shape: ModelShape, gpus: int, gpus_per_node: int) -> 
     A tensor-parallel group may span nodes, only slowly; that is for the time to say.
     """
     if layout.ranks != gpus:
-        text = _("data {data} × tensor {tensor} × pipeline {pipeline} makes {ranks} ranks, and there are {gpus} GPUs")
-        message = text.format(
-            data=layout.data, tensor=layout.tensor, pipeline=layout.pipeline, ranks=layout.ranks, gpus=gpus
-        )
-        yield Fault("data", message)
+        text = _("{degrees} makes {ranks} ranks, and there are {gpus} GPUs")
+        degrees = [(_("data"), layout.data), (_("tensor"), layout.tensor), (_("pipeline"), layout.pipeline)]
+        degrees += [(_("context"), layout.context)] if layout.context > 1 else []
+        told = " × ".join(f"{name} {degree}" for name, degree in degrees)
+        yield Fault("data", text.format(degrees=told, ranks=layout.ranks, gpus=gpus))
     if shape.heads % layout.tensor:
         message = _("{heads} heads cannot be divided by tensor {tensor}").format(
             heads=shape.heads, tensor=layout.tensor
         )
         yield Fault("tensor", message)
-    if layout.pipeline * layout.virtual_stages > shape.layers or (
-        layout.pipeline > 1 and shape.layers % (layout.pipeline * layout.virtual_stages)
-    ):
+    yield from _of_sequence(layout, shape)
+    yield from _of_experts(layout, shape)
+    if layout.pipeline * layout.virtual_stages > shape.layers or not evens_out(shape.layers, layout):
         text = _("{layers} layers cannot be divided by pipeline {pipeline} × {chunks} chunks")
         message = text.format(layers=shape.layers, pipeline=layout.pipeline, chunks=layout.virtual_stages)
         yield Fault("pipeline", message)
@@ -133,3 +175,40 @@ def faults(layout: Layout, shape: ModelShape, gpus: int, gpus_per_node: int) -> 
     ):
         text = _("tensor {tensor} does not fit the {gpus} GPUs of a node evenly")
         yield Fault("tensor", text.format(tensor=layout.tensor, gpus=gpus_per_node))
+
+
+def evens_out(layers: int, layout: Layout) -> bool:
+    """Whether all stages have as many layers, where embedding and output layer may count as one each.
+
+    So Llama 3 has 126 layers on 16 stages: the first and the last one have seven (Llama Team 2024, §3.3.2).
+    """
+    chunks = layout.pipeline * layout.virtual_stages
+    return layout.pipeline == 1 or any((layers + more) % chunks == 0 for more in (0, 1, 2))
+
+
+def stage_layers(layers: int, layout: Layout) -> tuple[int, int, int]:
+    """Return how many layers the first, a middle and the last stage have: the middle ones have most."""
+    most = -(-layers // layout.pipeline)
+    lacking = most * layout.pipeline - layers
+    return most - (lacking >= 2), most, most - (lacking >= 1)
+
+
+def _of_sequence(layout: Layout, shape: ModelShape) -> Iterator[Fault]:
+    if layout.context > 1 and shape.seq_length % (2 * layout.context):
+        text = _("{count} tokens cannot be shared out among context {context}: that takes a multiple of {multiple}")
+        message = text.format(count=shape.seq_length, context=layout.context, multiple=2 * layout.context)
+        yield Fault("context", message)
+
+
+def _of_experts(layout: Layout, shape: ModelShape) -> Iterator[Fault]:
+    if layout.expert == 1:
+        return
+    if shape.experts is None or shape.experts % layout.expert:
+        message = _("{count} experts cannot be divided by expert {expert}").format(
+            count=shape.experts or 0, expert=layout.expert
+        )
+        yield Fault("expert", message)
+    ranks = layout.replicas * layout.tensor
+    if ranks % (layout.expert * layout.tensor_of_experts):
+        text = _("the {ranks} ranks of a stage cannot be divided by expert {expert} × tensor {tensor} of an expert")
+        yield Fault("expert", text.format(ranks=ranks, expert=layout.expert, tensor=layout.tensor_of_experts))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import isqrt
-from typing import get_args
+from typing import TypeAlias, get_args
 
 from dttui.planning.cost.hardware import Hardware, Precision
 from dttui.planning.cost.layout import Fault, Layout, Recompute, faults
@@ -13,6 +13,8 @@ from dttui.planning.cost.memory import MemoryEstimate, memory_per_gpu
 from dttui.planning.cost.shape import ModelShape
 from dttui.planning.cost.step_time import LayerTime, TimeEstimate, layer_time, step_time
 
+Trained: TypeAlias = Callable[[Layout], tuple[ModelShape, Layout]]
+"""Returns the model and a layout as what trains in it has them: dropout or none, what hides behind computing."""
 MAX_MICRO_BATCH = 64
 """Sequences; with more, matrix products gain nothing further and activations only grow."""
 
@@ -37,6 +39,8 @@ class Wish:
 class LayoutCandidate:
     """A layout with what it costs."""
 
+    shape: ModelShape
+    """The model as it is trained so."""
     layout: Layout
     time: TimeEstimate
     memory: MemoryEstimate
@@ -56,7 +60,9 @@ class Found:
     """Where none fits: the one that needs least memory."""
 
 
-def search(shape: ModelShape, hardware: Hardware, global_batch: int, wish: Wish | None = None) -> Found:
+def search(
+    shape: ModelShape, hardware: Hardware, global_batch: int, wish: Wish | None = None, trained: Trained | None = None
+) -> Found:
     """Return the best layouts. Exhaustive over degrees, micro-batch, chunks, recomputation, sharding.
 
     Args:
@@ -64,27 +70,29 @@ def search(shape: ModelShape, hardware: Hardware, global_batch: int, wish: Wish 
         hardware: what there is.
         global_batch: sequences a step.
         wish: what is fixed.
+        trained: how a layout is trained in; `None` for as it is.
     """
     wish = wish or Wish()
     best: dict[tuple[int, int], LayoutCandidate] = {}
     smallest: LayoutCandidate | None = None
     tried = too_large = 0
-    layers: dict[tuple[int, int, Recompute, bool], LayerTime] = {}
-    for layout in layouts(shape, hardware, global_batch, wish):
+    layers: dict[tuple[ModelShape, int, int, Recompute, bool], LayerTime] = {}
+    for found in layouts(shape, hardware, global_batch, wish):
+        model, layout = trained(found) if trained is not None else (shape, found)
         tried += 1
-        memory = memory_per_gpu(shape, layout)
+        memory = memory_per_gpu(model, layout)
         if memory.high > hardware.gpu.memory_bytes:
             too_large += 1
             if smallest is None or memory.high < smallest.memory.high:
-                smallest = LayoutCandidate(layout, step_time(shape, layout, hardware), memory)
+                smallest = LayoutCandidate(model, layout, step_time(model, layout, hardware), memory)
             continue
-        key = (layout.tensor, layout.micro_batch, layout.recompute, layout.sequence_parallel)
+        key = (model, layout.tensor, layout.micro_batch, layout.recompute, layout.sequence_parallel)
         if key not in layers:
-            layers[key] = layer_time(shape, layout, hardware)
-        time = step_time(shape, layout, hardware, layers[key])
+            layers[key] = layer_time(model, layout, hardware)
+        time = step_time(model, layout, hardware, layers[key])
         pair = (layout.tensor, layout.pipeline)
         if pair not in best or time.value < best[pair].time.value:
-            best[pair] = LayoutCandidate(layout, time, memory)
+            best[pair] = LayoutCandidate(model, layout, time, memory)
     ranked = tuple(sorted(best.values(), key=lambda item: item.time.value))
     return Found(ranked, tried, too_large, None if ranked else smallest)
 

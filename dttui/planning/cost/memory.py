@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from dttui.i18n import _
-from dttui.planning.cost.layout import Layout
+from dttui.planning.cost.layout import Layout, stage_layers
 from dttui.planning.cost.shape import ModelShape
 
 CONTEXT_BYTES = (0.6e9, 1.6e9)
@@ -49,41 +49,64 @@ def leaves_out() -> list[str]:
 
 
 def memory_per_gpu(shape: ModelShape, layout: Layout) -> MemoryEstimate:
-    """Return what the first or the last stage needs, whichever is more."""
-    first = _stage(shape, layout, is_last=layout.pipeline == 1)
-    if layout.pipeline == 1:
-        return first
-    last = _stage(shape, layout, is_last=True)
-    return max(first, last, key=lambda estimate: estimate.high)
+    """Return what the first, the second or the last stage needs, whichever is most."""
+    first, middle, last = stage_layers(shape.layers, layout)
+    places = {(first, True, layout.pipeline == 1)}
+    if layout.pipeline > 1:
+        places.add((last, False, True))
+    if layout.pipeline > 2 and middle > first:
+        places.add((middle, False, False))
+    stages = [_stage(shape, layout, layers, is_first, is_last) for layers, is_first, is_last in places]
+    return max(stages, key=lambda estimate: estimate.high)
 
 
-def model_states(parameters: float, layout: Layout) -> tuple[float, float, float]:
-    """Return bytes of parameters, gradients and optimizer states of a rank that holds so many parameters.
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Parameters of one rank, before sharding."""
 
-    ZeRO stage 1 shards optimizer states over the data-parallel ranks, stage 2 gradients too, stage 3 all three.
-    """
-    stage, ranks = layout.zero_stage, layout.data
-    return (
-        parameters * layout.bytes_per_parameter / (ranks if stage >= 3 else 1),
-        parameters * layout.bytes_per_gradient / (ranks if stage >= 2 else 1),
-        parameters * layout.bytes_per_optimizer_state / (ranks if stage >= 1 else 1),
-    )
+    shared: float
+    """Those that all replicas have."""
+    experts: float
+    """Those of its experts."""
+
+    @property
+    def total(self) -> float:
+        """Both."""
+        return self.shared + self.experts
 
 
-def stage_parameters(shape: ModelShape, stages: int, *, is_last: bool) -> float:
-    """Return how many parameters the first or the last of some stages holds, before tensors are split.
+def held_parameters(shape: ModelShape, layout: Layout, layers: float, *, is_first: bool, is_last: bool) -> Held:
+    """Return how many parameters a rank of a stage with so many layers holds, tensors and experts split.
 
     The last one has the output layer, or a copy of the embedding where that is shared.
     """
-    embedding, output = shape.embedding_parameters, shape.output_parameters
-    if stages == 1:
-        return shape.parameters
-    return shape.layer_parameters * shape.layers / stages + (output if is_last and output else embedding)
+    experts = layers * shape.expert_weights
+    own = shape.layer_parameters * layers - experts
+    if is_first:
+        own += shape.embedding_parameters
+    if is_last:
+        own += shape.output_parameters or (0.0 if is_first else shape.embedding_parameters)
+    return Held(own / layout.tensor, experts / (layout.expert * layout.tensor_of_experts))
+
+
+def model_states(held: Held, layout: Layout) -> tuple[float, float, float]:
+    """Return bytes of parameters, gradients and optimizer states of a rank that holds so many parameters.
+
+    ZeRO stage 1 shards optimizer states over the replicas, stage 2 gradients too, stage 3 all three; experts over
+    those ranks that have the same ones. Parameters that are kept after the forward pass are whole at the peak.
+    """
+    stage = layout.zero_stage
+    sharded = held.shared / layout.shard_ranks + held.experts / min(layout.shard_ranks, layout.expert_replicas)
+    return (
+        (sharded if stage >= 3 and layout.reshard else held.total) * layout.bytes_per_parameter,
+        (sharded if stage >= 2 else held.total) * layout.bytes_per_gradient,
+        (sharded if stage >= 1 else held.total) * layout.bytes_per_optimizer_state,
+    )
 
 
 def activation_bytes_per_layer(shape: ModelShape, layout: Layout) -> float:
     """Return bytes one layer keeps for one micro-batch (Korthikanti et al. 2022, Table 2)."""
-    tokens, width = shape.seq_length * layout.micro_batch, layout.bytes_per_parameter / 2
+    tokens, width = shape.seq_length * layout.micro_batch / layout.context, layout.bytes_per_parameter / 2
     if layout.recompute == "full":
         return 2 * tokens * shape.hidden_size * width
     scores = 0.0 if layout.recompute == "selective" else _scores_bytes(shape, layout)
@@ -97,7 +120,7 @@ def _products_bytes(shape: ModelShape, layout: Layout) -> float:
     masks of two dropouts; what is sent to experts, and what they give. Split: queries, keys, values, attention's
     result, what the activation takes in and gives, of each expert that a token goes through.
     """
-    tokens, width = shape.seq_length * layout.micro_batch, layout.bytes_per_parameter / 2
+    tokens, width = shape.seq_length * layout.micro_batch / layout.context, layout.bytes_per_parameter / 2
     whole: float = (10 if shape.dropout else 8) * shape.hidden_size
     split = 4 * shape.query_size + 4 * shape.kv_size
     if shape.experts is None:
@@ -113,7 +136,7 @@ def _products_bytes(shape: ModelShape, layout: Layout) -> float:
 
 def _scores_bytes(shape: ModelShape, layout: Layout) -> float:
     """Return what attention keeps of its scores: 5·a·s²·b with dropout, two without; flash four a head and token."""
-    pairs = shape.heads * shape.seq_length * layout.micro_batch / layout.tensor
+    pairs = shape.heads * shape.seq_length * layout.micro_batch / (layout.tensor * layout.context)
     if shape.attention == "flash":
         return 4 * pairs
     return (5 if shape.dropout else 2) * pairs * shape.seq_length * (layout.bytes_per_parameter / 2)
@@ -122,25 +145,30 @@ def _scores_bytes(shape: ModelShape, layout: Layout) -> float:
 def layers_in_flight(shape: ModelShape, layout: Layout) -> float:
     """Return how many layers' activations the first stage holds: L·(1 + (p−1)/(p·v)) when interleaved.
 
-    With 1F1B the first stage has p micro-batches of L/p layers under way, or as many as there are; GPipe has them all.
+    With 1F1B the first stage has p micro-batches of L/p layers under way, or as many as there are; GPipe has them all;
+    ZB-H2 has 2p−1, ZB-H1 and ZB-V have as many as 1F1B.
     """
     p, v, m = layout.pipeline, layout.virtual_stages, layout.micro_batches
     per_stage = ceil(shape.layers / p)
     if p == 1:
         return float(shape.layers)
-    if v > 1:
+    if v > 1 and layout.schedule == "1F1B":
         return shape.layers * (1 + (p - 1) / (p * v))
-    return float(per_stage * (m if layout.schedule == "GPipe" else min(m, p)))
+    most = {"GPipe": m, "ZB-H2": 2 * p - 1}.get(layout.schedule, p)
+    return float(per_stage * min(m, most))
 
 
-def _stage(shape: ModelShape, layout: Layout, *, is_last: bool) -> MemoryEstimate:
+def _stage(shape: ModelShape, layout: Layout, layers: int, is_first: bool, is_last: bool) -> MemoryEstimate:
     tensor, pipeline = layout.tensor, layout.pipeline
-    own = stage_parameters(shape, pipeline, is_last=is_last)
-    parameters, gradients, optimizer = model_states(own / tensor, layout)
-    s, b, h = shape.seq_length, layout.micro_batch, shape.hidden_size
+    held = held_parameters(shape, layout, layers, is_first=is_first, is_last=is_last)
+    parameters, gradients, optimizer = model_states(held, layout)
+    s, b, h = shape.seq_length / layout.context, layout.micro_batch, shape.hidden_size
     layer = activation_bytes_per_layer(shape, layout)
-    is_first = pipeline == 1 or not is_last
-    in_flight = layers_in_flight(shape, layout) if is_first else float(ceil(shape.layers / pipeline))
+    in_flight = layers_in_flight(shape, layout) * layers / ceil(shape.layers / pipeline)
+    if is_last and not is_first:
+        in_flight = float(layers)
+    elif not is_first:
+        in_flight *= max(pipeline - 1, 1) / pipeline
     shard = tensor if layout.sequence_parallel else 1
     host = 0.0
     if layout.offload != "none":
@@ -156,7 +184,7 @@ def _stage(shape: ModelShape, layout: Layout, *, is_last: bool) -> MemoryEstimat
         "logits": 4 * s * b * h * (1 + shape.vocab_size / h) / tensor if is_last else 0.0,
         "recomputation": _recomputed(shape, layout),
         "gathered": _gathered(shape, layout),
-        "buckets": 2 * BUCKET_BYTES if layout.data > 1 else 0.0,
+        "buckets": 2 * BUCKET_BYTES if layout.replicas > 1 else 0.0,
         "context": CONTEXT_BYTES[0],
     }
     low = sum(parts.values())
@@ -174,7 +202,10 @@ def _recomputed(shape: ModelShape, layout: Layout) -> float:
 
 def _gathered(shape: ModelShape, layout: Layout) -> float:
     """What a fully sharded rank holds whole for a while: parameters of two layers, the gradients of one."""
-    if layout.zero_stage < 3 or layout.data == 1:
+    if layout.zero_stage < 3 or layout.shard_ranks == 1:
         return 0.0
-    layer = max(shape.layer_parameters, shape.embedding_parameters) / layout.tensor
-    return layer * (GATHERED_LAYERS * layout.bytes_per_parameter + layout.bytes_per_gradient)
+    experts = shape.expert_weights
+    layer = (shape.layer_parameters - experts) / layout.tensor + experts / (layout.expert * layout.tensor_of_experts)
+    layer = max(layer, shape.embedding_parameters / layout.tensor)
+    copies = GATHERED_LAYERS if layout.reshard else 0
+    return layer * (copies * layout.bytes_per_parameter + layout.bytes_per_gradient)

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 
 from pydantic import BaseModel, ConfigDict
 
-from dttui.frameworks import frameworks
+from dttui.frameworks import frameworks, get_framework
 from dttui.frameworks.traits import Spread
 from dttui.i18n import _
 from dttui.planning.cost.assumptions import Inputs, layout_inputs
 from dttui.planning.cost.estimate import GB, LEAST_SPARE, Estimate, describe
 from dttui.planning.cost.hardware import Hardware
 from dttui.planning.cost.layout import Layout
-from dttui.planning.cost.layout_search import Found, LayoutCandidate, Wish, search
+from dttui.planning.cost.layout_search import Found, LayoutCandidate, Trained, Wish, search
 from dttui.planning.cost.shape import ModelShape
 
 SMALL_MODEL = 1e9
@@ -115,6 +115,12 @@ def frameworks_of(layout: Layout) -> list[str]:
     return [item.name for item in sorted(able, key=lambda item: item.spreads[spread])]
 
 
+def _usually_trained(layout: Layout) -> Layout:
+    """Return a layout as the usual framework for it trains by itself."""
+    overlaps = get_framework(frameworks_of(layout)[0]).overlaps_gradients or layout.zero_stage == 3
+    return layout if overlaps == layout.overlap else replace(layout, overlap=overlaps)
+
+
 def guided(parameters: float, wish: Wish) -> Wish | None:
     """Return the degrees that seed 002's guide names for a size; `None` from 10 B on, where all three are searched."""
     if parameters >= MEDIUM_MODEL or {wish.tensor, wish.pipeline} - {None, 1} or wish.zero_stage is not None:
@@ -135,6 +141,7 @@ def recommend(
     wish: Wish | None = None,
     *,
     batch_is_given: bool = True,
+    trained: Trained | None = None,
 ) -> Advice:
     """Return all feasible layouts, the best of each (tensor, pipeline), ranked by predicted step time.
 
@@ -145,16 +152,17 @@ def recommend(
         inputs: of shape and hardware, for the estimates.
         wish: what is fixed.
         batch_is_given: whether a person named the global batch, for the source of that input.
+        trained: how a layout is trained in; `None` for as the usual framework does.
     """
-    wish = wish or Wish()
-    found = search(shape, hardware, global_batch, wish)
+    wish, trained = wish or Wish(), trained or (lambda layout: (shape, _usually_trained(layout)))
+    found = search(shape, hardware, global_batch, wish, trained)
     framework, why = framework_for(shape.parameters)
     candidates = found.candidates
     best = candidates[0] if candidates else None
     guide = None
     shape_is_given = "model.layers" not in inputs or inputs["model.layers"].source != "default"
     if not shape_is_given and (narrow := guided(shape.parameters, wish)) is not None:
-        usual = search(shape, hardware, global_batch, narrow).candidates
+        usual = search(shape, hardware, global_batch, narrow, trained).candidates
         if usual and usual[0].layout != candidates[0].layout:
             guide = _("only the size is given: the usual way for that size is shown first, then the fastest")
             candidates = (*usual, *(item for item in candidates if item.layout != usual[0].layout))
@@ -165,7 +173,7 @@ def recommend(
         framework_reason=why,
         guide=guide,
         candidates=[
-            _described(shape, hardware, item, best, {**inputs, **layout_inputs(item.layout, said, hardware)})
+            _described(hardware, item, best, {**inputs, **layout_inputs(item.layout, said, hardware)})
             for item in candidates
             if best is not None
         ],
@@ -175,9 +183,7 @@ def recommend(
     )
 
 
-def _described(
-    shape: ModelShape, hardware: Hardware, item: LayoutCandidate, best: LayoutCandidate, inputs: Inputs
-) -> Recommendation:
+def _described(hardware: Hardware, item: LayoutCandidate, best: LayoutCandidate, inputs: Inputs) -> Recommendation:
     layout = item.layout
     return Recommendation(
         data_parallel_size=layout.data,
@@ -192,7 +198,7 @@ def _described(
         slower_by=item.time.value / best.time.value - 1,
         frameworks=frameworks_of(layout),
         reasons=reasons(hardware, item, best),
-        estimate=describe(shape, layout, hardware, inputs, item.time, item.memory),
+        estimate=describe(item.shape, layout, hardware, inputs, item.time, item.memory),
     )
 
 
@@ -256,6 +262,8 @@ def _against(item: LayoutCandidate, best: LayoutCandidate) -> list[str]:
         "recompute": _("more to compute again"),
         "host": _("more waiting for the host"),
         "tensor_parallel": _("more tensor-parallel traffic"),
+        "context_parallel": _("more traffic of keys and values"),
+        "expert_parallel": _("more traffic to experts and back"),
         "pipeline_transfer": _("more traffic between stages"),
         "pipeline_bubble": _("a larger bubble"),
         "data_parallel": _("more gradient traffic"),

@@ -118,6 +118,12 @@ class ModelShape:
         return self.attention_weights + (1 - self.expert_share) * dense + self.expert_share * routed
 
     @property
+    def expert_weights(self) -> float:
+        """Weights of one layer's experts that tokens are sent to, on average over all layers."""
+        rows = 3 if self.gated else 2
+        return self.expert_share * (self.experts or 0) * rows * self.hidden_size * self.width_of_expert
+
+    @property
     def used_parameters(self) -> float:
         """Those that a token comes by, with its embedding: all but of the experts these that it is not sent to."""
         return self.parameters - self.layers * (self.layer_weights - self.used_layer_weights)

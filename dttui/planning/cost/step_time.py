@@ -11,9 +11,10 @@ from math import ceil
 
 from dttui.planning.cost.collectives import all_gather_s, all_reduce_s, group_link
 from dttui.planning.cost.hardware import Hardware, Interconnect
-from dttui.planning.cost.layout import Layout
-from dttui.planning.cost.memory import stage_parameters
+from dttui.planning.cost.layout import Layout, stage_layers
+from dttui.planning.cost.memory import Held, held_parameters
 from dttui.planning.cost.shape import ModelShape
+from dttui.planning.cost.token_exchange import expert_exchange_s, ring_attention_s
 
 UNCERTAINTY = 0.15
 """Half the width of the range. The runs that the constants are from are missed by 0.02 on average, those of other
@@ -31,6 +32,17 @@ TENSOR_OVERLAP = 0.8
 BACKWARD_TRAFFIC = 1.15
 """Bytes that element-wise kernels move in the backward pass, for each of the forward pass: dropout and residual need
 fewer, normalisation and GELU more."""
+COMPILED_TRAFFIC = 0.5
+"""What element-wise operations read and write once compiled, by eager ones: of two that follow each other the second
+reads nothing."""
+COMPILED_HOST = 0.4
+"""What the host takes to issue a compiled pass, by an eager one: some ten kernels for 25 operations."""
+EXPERT_HOST = 3.0
+"""What the host takes to issue a layer with experts, by one without: router, counts, permutations. Fitted like the
+shares above, of which runs with experts are missed by most: programs gained up to 40% within five months."""
+EXPERT_BYTES = 24
+"""Read and written for each value of a token on its way to an expert and back: permuted, weighed and added up in
+half precision, forward. Fitted likewise; 8 if it were copied once on either side."""
 OPTIMIZER_BYTES = 40
 """Read and written a parameter by Adam in mixed precision, with the norm of the gradients and setting them to zero."""
 
@@ -81,11 +93,22 @@ class LayerTime:
     """Of the tensor-parallel group, forward and backward and again."""
     issuing: float
     """Of the host. The GPU runs behind it, so that the longer of the two counts."""
+    weights: float = 0.0
+    """Of the backward pass, those for the gradients of weights, which other stages do not wait for."""
+    experts: float = 0.0
+    """Of tokens on their way to experts and back, forward and backward and again."""
+    ring: float = 0.0
+    """Of keys and values on their way around a shared sequence, forward and backward, beyond what attention covers."""
+
+    @property
+    def talking(self) -> float:
+        """Seconds of all that is sent."""
+        return self.communication + self.experts + self.ring
 
     @property
     def waiting(self) -> float:
         """Seconds that the GPU waits for the host."""
-        return max(self.issuing - self.forward - self.backward - self.again - self.communication, 0.0)
+        return max(self.issuing - self.forward - self.backward - self.again - self.talking, 0.0)
 
 
 def bubble_ratio(stages: int, chunks: int, micro_batches: int) -> float:
@@ -93,22 +116,41 @@ def bubble_ratio(stages: int, chunks: int, micro_batches: int) -> float:
     return (stages - 1) / (chunks * micro_batches)
 
 
+_FILLED: dict[str, int] = {"ZB-H1": 2, "ZB-H2": 3, "ZB-V": 3}
+"""How often the time for the gradients of weights fits into what would be idle (Qi et al. 2023, Table 2): of 1F1B's
+(p−1)(F + B + W) are left (p−1)(F + B − W) by H1 and (p−1)(F + B − 2W) by H2."""
+
+
+def _bubble_s(layout: Layout, stage: float, weights: float) -> float:
+    """Return what a rank idles in a step.
+
+    Args:
+        layout: its schedule, stages and chunks.
+        stage: seconds of a stage for one micro-batch, forward and backward.
+        weights: those of it for the gradients of weights.
+    """
+    if layout.schedule in _FILLED:
+        return (layout.pipeline - 1) * max(stage - _FILLED[layout.schedule] * weights, 0.0)
+    return bubble_ratio(layout.pipeline, layout.virtual_stages, layout.micro_batches) * layout.micro_batches * stage
+
+
 def layer_time(shape: ModelShape, layout: Layout, hardware: Hardware) -> LayerTime:
-    """Return what one layer takes; depends on tensor, micro-batch, recomputation and precision alone."""
+    """Return what one layer takes; depends on neither replicas nor stages, but on all else."""
     h, s, t, b = shape.hidden_size, shape.seq_length, layout.tensor, layout.micro_batch
     width = layout.bytes_per_parameter / 2
     kernel = _Kernels(hardware, layout)
-    tokens = s * b
+    tokens = s * b // layout.context
     mixed = shape.query_size + 2 * shape.kv_size
     products = kernel.product(tokens, h, mixed / t) + kernel.product(tokens, shape.query_size / t, h)
     if shape.latent is not None:
         # Compression and expansion are products of their own: as many operations as they have weights.
         products *= shape.attention_weights / (h * (2 * shape.query_size + 2 * shape.kv_size))
-    feed_forward, activated = _feed_forward(shape, tokens, t, kernel)
+    feed_forward, activated = _feed_forward(shape, layout, tokens, kernel)
     products += feed_forward
     whole = t if layout.sequence_parallel else 1
-    norms = kernel.move((22 if shape.dropout else 20) * tokens * h / whole * width)
-    elementwise = norms + kernel.move((4 * mixed + activated) * tokens / t * width)
+    passes_each = COMPILED_TRAFFIC if layout.compiled else 1.0
+    norms = kernel.move(passes_each * (22 if shape.dropout else 20) * tokens * h / whole * width)
+    elementwise = norms + kernel.move(passes_each * (4 * mixed + activated) * tokens / t * width)
     attention, attention_back = _attention_s(shape, layout, kernel)
     forward = products + attention + elementwise
     backward = 2 * products + attention_back + BACKWARD_TRAFFIC * elementwise
@@ -116,32 +158,38 @@ def layer_time(shape: ModelShape, layout: Layout, hardware: Hardware) -> LayerTi
     again = {"none": 0.0, "selective": attention, "full": forward}[layout.recompute]
     rounds = 3 if layout.recompute == "full" else 2
     passes = {"none": 3.0, "selective": 3.2, "full": 4.0}[layout.recompute]  # Attention is 5 of the 25 operations.
-    return LayerTime(forward, backward, again, rounds * reduced, passes * hardware.efficiency.host_pass_s)
+    ring, ring_back = ring_attention_s(shape, layout, hardware)
+    late = max(ring - attention, 0.0) * (rounds - 1) + max(ring_back - attention_back, 0.0)
+    exchanged = expert_exchange_s(shape, layout, hardware) * rounds / 2
+    issuing = passes * hardware.efficiency.host_pass_s * (COMPILED_HOST if layout.compiled else 1.0)
+    issuing *= 1 + (EXPERT_HOST - 1) * shape.expert_share
+    return LayerTime(forward, backward, again, rounds * reduced, issuing, products, exchanged, late)
 
 
-def _feed_forward(shape: ModelShape, tokens: int, t: int, kernel: _Kernels) -> tuple[float, float]:
+def _feed_forward(shape: ModelShape, layout: Layout, tokens: int, kernel: _Kernels) -> tuple[float, float]:
     """Return seconds of the feed-forward part's products, and bytes a token that its activation moves.
 
-    Experts are products of as many rows as are sent to each, all of them in one kernel, with the router's before it.
-    What is sent is written once and read once on either side of them. Layers of both kinds are averaged.
+    Experts are products of as many rows as are sent to each, those of one rank in one kernel, with the router's before
+    them; all are sent as many. Layers of both kinds are averaged.
     """
-    h, rows = shape.hidden_size, 3 if shape.gated else 2
+    h, rows, t = shape.hidden_size, 3 if shape.gated else 2, layout.tensor
 
-    def part(size: float, rows_each: float, count: int = 1) -> float:
-        up = kernel.product(rows_each, h, (rows - 1) * size / t, count)
-        return up + kernel.product(rows_each, size / t, h, count)
+    def part(size: float, rows_each: float, count: float = 1) -> float:
+        up = kernel.product(rows_each, h, (rows - 1) * size, count)
+        return up + kernel.product(rows_each, size, h, count)
 
-    dense = part(shape.feed_forward_size, tokens), 2.0 * rows * shape.feed_forward_size
+    dense = part(shape.feed_forward_size / t, tokens), 2.0 * rows * shape.feed_forward_size
     if shape.experts is None:
         return dense
-    size, sent = shape.width_of_expert, tokens * shape.experts_per_token
+    size, split = shape.width_of_expert, layout.tensor_of_experts
+    sent = tokens * shape.experts_per_token * layout.expert * split / t
     routed = kernel.product(tokens, h, shape.experts, of_weights=False) + part(
-        size, sent / shape.experts, shape.experts
+        size / split, sent / shape.experts, shape.experts / layout.expert
     )
     if shape.shared_experts:
-        routed += part(shape.shared_experts * size, tokens)
+        routed += part(shape.shared_experts * size / t, tokens)
     passed = shape.experts_per_token + shape.shared_experts
-    moved = 2.0 * rows * passed * size + 8 * h * shape.experts_per_token
+    moved = 2.0 * rows * passed * size + EXPERT_BYTES * h * shape.experts_per_token
     share = shape.expert_share
     return (1 - share) * dense[0] + share * routed, (1 - share) * dense[1] + share * moved
 
@@ -152,11 +200,11 @@ def _attention_s(shape: ModelShape, layout: Layout, kernel: _Kernels) -> tuple[f
     Flash attention computes its scores anew in the backward pass: five products for the two of the forward pass, and
     reads and writes no more than what it is given and gives (Dao et al. 2022).
     """
-    s, groups = shape.seq_length, layout.micro_batch * shape.heads / layout.tensor
+    s, groups = shape.seq_length, layout.micro_batch * shape.heads / (layout.tensor * layout.context)
     head = shape.query_size / shape.heads
     if shape.attention == "flash":
         operations = 4 * groups * s * s * head * shape.attended
-        tokens = s * layout.micro_batch / layout.tensor * layout.bytes_per_parameter
+        tokens = s * layout.micro_batch / (layout.tensor * layout.context) * layout.bytes_per_parameter
         size = tokens * (2 * shape.query_size + 2 * shape.kv_size)
         return kernel.fused(operations, size), kernel.fused(2.5 * operations, 2 * size)
     scores = kernel.product(s, head, s, groups, of_weights=False)
@@ -180,9 +228,10 @@ def step_time(shape: ModelShape, layout: Layout, hardware: Hardware, layer: Laye
     p, v, m = layout.pipeline, layout.virtual_stages, layout.micro_batches
     layers = ceil(shape.layers / p)
     head_s = _head_s(shape, layout, hardware)
-    if shape.layers % p:
+    last = stage_layers(shape.layers, layout)[-1]
+    if last < layers:
         # Where layers do not come out even, the last stage is one of those that have one less, beside the output layer.
-        head_s = max(head_s - layer.forward - layer.backward - layer.again - layer.communication, 0.0)
+        head_s = max(head_s - layer.forward - layer.backward - layer.again - layer.talking, 0.0)
     computing = layers * (layer.forward + layer.backward)
     again = layers * layer.again
     hidden = TENSOR_OVERLAP if layout.tensor_overlap and layout.sequence_parallel else 0.0
@@ -191,22 +240,27 @@ def step_time(shape: ModelShape, layout: Layout, hardware: Hardware, layer: Laye
     if v > 1 and layout.overlap:
         sending = max(sending - computing, (1 - CHUNK_OVERLAP) * sending)
     waiting = layers * layer.waiting
-    stage = computing + again + reducing + waiting + sending
-    parameters = stage_parameters(shape, p, is_last=True) / layout.tensor
-    sharded = layout.data if layout.zero_stage >= 1 else 1
-    update = _Kernels(hardware, layout).move(parameters / sharded * OPTIMIZER_BYTES)
+    exchanging, ring = layers * layer.experts, layers * layer.ring
+    stage = computing + again + reducing + waiting + sending + exchanging + ring
+    held = held_parameters(shape, layout, last, is_first=p == 1, is_last=True)
+    ours = held.total
+    if layout.zero_stage >= 1:
+        ours = held.shared / layout.shard_ranks + held.experts / min(layout.shard_ranks, layout.expert_replicas)
+    update = _Kernels(hardware, layout).move(ours * OPTIMIZER_BYTES)
     recomputes = layout.recompute == "full"
     gpus = layout.ranks
-    gradients = _data_parallel_s(parameters, layers, layout, hardware, computing + again)
+    gradients = _data_parallel_s(held, layers, layout, hardware, computing + again)
     parts = {
         "compute": m * (computing + head_s),
         "recompute": m * again,
         "host": m * waiting,
         "tensor_parallel": m * reducing,
+        "context_parallel": m * ring,
+        "expert_parallel": m * exchanging,
         "pipeline_transfer": m * sending,
-        "pipeline_bubble": bubble_ratio(p, v, m) * m * stage,
+        "pipeline_bubble": _bubble_s(layout, stage, layers * layer.weights),
         "data_parallel": gradients.usual,
-        "optimizer": update + _offload_s(parameters / sharded, layout, hardware),
+        "optimizer": update + _offload_s(ours, layout, hardware),
     }
     total = sum(parts.values())
     return TimeEstimate(
@@ -230,7 +284,7 @@ class _Kernels:
         peak = gpu.peak_flops(half)
         self._wide_flops = peak * reached.matmul
         self._flops = gpu.peak_flops("fp8") * reached.fp8_matmul if is_fp8 else self._wide_flops
-        self._fused_flops = peak * reached.flash
+        self._fused_flops = peak * ((layout.tuned_attention and reached.tuned_flash) or reached.flash)
         self._bandwidth = hardware.gpu.memory_bandwidth * 1e9 * reached.memory
         self._start_s = reached.kernel_s
         self._width = layout.bytes_per_parameter
@@ -254,7 +308,7 @@ class _Kernels:
 
 def _head_s(shape: ModelShape, layout: Layout, hardware: Hardware) -> float:
     """Output layer and loss, forward and backward, of one micro-batch; the last stage has it."""
-    tokens = shape.seq_length * layout.micro_batch
+    tokens = shape.seq_length * layout.micro_batch / layout.context
     columns = shape.vocab_size / layout.tensor
     kernel = _Kernels(hardware, layout)
     return 3 * (
@@ -264,7 +318,7 @@ def _head_s(shape: ModelShape, layout: Layout, hardware: Hardware) -> float:
 
 def _send_s(shape: ModelShape, layout: Layout, hardware: Hardware) -> float:
     """Activations of one micro-batch to the next stage; tensor-parallel ranks send a share each and gather it there."""
-    size = shape.seq_length * layout.micro_batch * shape.hidden_size * layout.bytes_per_parameter
+    size = shape.seq_length * layout.micro_batch / layout.context * shape.hidden_size * layout.bytes_per_parameter
     reached = hardware.efficiency
     if layout.ranks > hardware.linked:
         link = Interconnect(hardware.inter.bandwidth * reached.inter_node, hardware.inter.latency_s)
@@ -287,39 +341,78 @@ class _Exposed:
     """With nothing hidden."""
 
 
-def _data_parallel_s(parameters: float, layers: int, layout: Layout, hardware: Hardware, computing: float) -> _Exposed:
-    """Gradients over the data-parallel group, and what sharding adds; a share of what could hide behind computing does.
+@dataclass(frozen=True, slots=True)
+class _Synced:
+    """Parameters of one rank that some ranks have in common."""
 
-    Up to stage 1 gradients are reduced once a step, in or after the last micro-batch. From stage 2 on they are
-    scattered after each micro-batch, layer by layer, since no rank has room for all of them; stage 3 gathers parameters
-    twice more.
+    parameters: float
+    ranks: int
+    """That have them."""
+    stride: int
+    """Between two of those ranks."""
+
+
+def _data_parallel_s(held: Held, layers: int, layout: Layout, hardware: Hardware, computing: float) -> _Exposed:
+    """Gradients over the replicas, and what sharding adds; a share of what could hide behind computing does.
+
+    Experts have replicas of their own, one reduction after the other.
 
     Args:
-        parameters: of the last stage, on one rank.
+        held: parameters of the last stage, on one rank.
         layers: of a stage.
         layout: how the model is laid out.
         hardware: what it runs on.
         computing: seconds of a stage's layers for one micro-batch.
     """
-    link = group_link(hardware, layout.data, layout.tensor)
-    gradients = parameters * layout.bytes_per_reduced_gradient
-    weights = parameters * layout.bytes_per_parameter
+    groups = [_Synced(held.shared, layout.replicas, layout.tensor)]
+    if held.experts:
+        groups.append(_Synced(held.experts, layout.expert_replicas, layout.expert * layout.tensor_of_experts))
     if layout.zero_stage < 2:
-        once = all_reduce_s(gradients, layout.data, link)
-        if layout.zero_stage == 1:
-            once = all_gather_s(gradients, layout.data, link) + all_gather_s(weights, layout.data, link)
+        once = sum(_reduced_s(group, layout, hardware) for group in groups)
         if not layout.overlap:
             return _Exposed(once, once, once)
         least = max(once - computing, 0.0)
         return _Exposed(least, max(least, (1 - GRADIENT_OVERLAP) * once), once)
-    scattering = layers * all_gather_s(gradients / layers, layout.data, link)
-    gathering = layers * all_gather_s(weights / layers, layout.data, link)
-    total = layout.micro_batches * (scattering + (2 * gathering if layout.zero_stage == 3 else 0.0))
-    last = gathering if layout.zero_stage == 2 else 0.0
+    sharded = [_sharded_s(group, layers, layout, hardware) for group in groups]
+    total = layout.micro_batches * sum(each for each, _last in sharded)
+    last = sum(last for _each, last in sharded)
     if not layout.overlap:
         return _Exposed(total + last, total + last, total + last)
     least = max(total - layout.micro_batches * computing, 0.0)
     return _Exposed(least + last, max(least, (1 - OVERLAP) * total) + last, total + last)
+
+
+def _reduced_s(group: _Synced, layout: Layout, hardware: Hardware) -> float:
+    """Seconds of a group's gradients up to stage 1: once a step, in or after the last micro-batch."""
+    link = group_link(hardware, group.ranks, group.stride)
+    gradients = group.parameters * layout.bytes_per_reduced_gradient
+    if layout.zero_stage == 0:
+        return all_reduce_s(gradients, group.ranks, link)
+    weights = group.parameters * layout.bytes_per_parameter
+    return all_gather_s(gradients, group.ranks, link) + all_gather_s(weights, group.ranks, link)
+
+
+def _sharded_s(group: _Synced, layers: int, layout: Layout, hardware: Hardware) -> tuple[float, float]:
+    """Seconds of a group's gradients and parameters for each micro-batch, and once after the last, from stage 2 on.
+
+    Gradients are scattered after each micro-batch, layer by layer, since no rank has room for all of them; stage 3
+    gathers parameters once more for the forward pass, and again for the backward pass unless they are kept. Where a
+    shard's ranks are not all, the shards of gradients are summed over the groups of them (hybrid sharding).
+    """
+    ranks = min(layout.shard_ranks, group.ranks)
+    link = group_link(hardware, ranks, group.stride)
+    gradients, weights = (
+        group.parameters * layout.bytes_per_reduced_gradient / layers,
+        group.parameters * layout.bytes_per_parameter / layers,
+    )
+    each = layers * all_gather_s(gradients, ranks, link)
+    gathering = layers * all_gather_s(weights, ranks, link)
+    if (others := group.ranks // ranks) > 1:
+        between = group_link(hardware, others, group.stride * ranks)
+        each += layers * all_reduce_s(gradients / ranks, others, between)
+    if layout.zero_stage == 3:
+        each += gathering * (2 if layout.reshard else 1)
+    return each, gathering if layout.zero_stage == 2 else 0.0
 
 
 def _offload_s(parameters: float, layout: Layout, hardware: Hardware) -> float:

@@ -8,7 +8,13 @@ import pytest
 
 from dttui.planning.cost.hardware import GIB, gpu_table
 from dttui.planning.cost.layout import Layout
-from dttui.planning.cost.memory import activation_bytes_per_layer, layers_in_flight, memory_per_gpu, model_states
+from dttui.planning.cost.memory import (
+    Held,
+    activation_bytes_per_layer,
+    layers_in_flight,
+    memory_per_gpu,
+    model_states,
+)
 from dttui.planning.cost.shape import ModelShape, parameter_count
 from tests.unit.planning.published_runs import ITERATIONS, Iteration, gpt
 
@@ -26,12 +32,12 @@ ZERO_TABLE = {
 def test_model_states_are_those_of_the_zero_paper(ranks: int, parameters: float) -> None:
     figures = ZERO_TABLE[ranks, parameters]
     for stage, expected in enumerate(figures, start=1):
-        states = model_states(parameters, Layout(data=ranks, zero_stage=stage, precision="fp16"))
+        states = model_states(Held(parameters, 0), Layout(data=ranks, zero_stage=stage, precision="fp16"))
         assert sum(states) / 1e9 == pytest.approx(expected, rel=0.025 if expected == 0.12 else 0.01)
 
 
 def test_without_sharding_a_parameter_takes_sixteen_bytes() -> None:
-    assert sum(model_states(1.0, Layout(data=64, precision="fp16"))) == 16
+    assert sum(model_states(Held(1, 0), Layout(data=64, precision="fp16"))) == 16
 
 
 @pytest.mark.parametrize("run", ITERATIONS, ids=lambda run: f"h{run.hidden}")
@@ -57,9 +63,9 @@ def test_deepspeeds_estimators_differ_by_their_assumptions_alone() -> None:
     # Stage 2: gradients in both precisions, six bytes. Stage 3: in fp32 alone, and the largest layer whole, twice.
     parameters, ranks = 7.5e9, 64
     stage2 = Layout(data=ranks, zero_stage=2, gradient_bytes=6, precision="fp16")
-    assert sum(model_states(parameters, stage2)) / GIB == pytest.approx(15.93, rel=0.01)
+    assert sum(model_states(Held(parameters, 0), stage2)) / GIB == pytest.approx(15.93, rel=0.01)
     stage3 = replace(stage2, zero_stage=3, gradient_bytes=4)
-    assert (sum(model_states(parameters, stage3)) + 4 * 131e6) / GIB == pytest.approx(2.45, rel=0.01)
+    assert (sum(model_states(Held(parameters, 0), stage3)) + 4 * 131e6) / GIB == pytest.approx(2.45, rel=0.01)
 
 
 def test_full_recomputation_keeps_the_input_of_each_layer_alone() -> None:

@@ -114,9 +114,9 @@ def test_a_model_that_fits_nowhere_is_told_with_what_it_needs() -> None:
 
 
 def test_a_batch_that_nothing_divides_is_told() -> None:
-    advice = recommend(SMALL, replace(selene(7), gpus_per_node=7), 3, {})
+    advice = recommend(SMALL, replace(selene(11), gpus_per_node=11), 3, {})
     assert advice.problem is not None
-    assert "multiple of 7" in advice.problem
+    assert "multiple of 11" in advice.problem
 
 
 @pytest.mark.parametrize(

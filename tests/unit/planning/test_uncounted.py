@@ -67,6 +67,7 @@ PIPELINE = {"pipeline_parallel_size": 2, "data_parallel": {"batch_size": 56}}
 SIZES = {"parameters": 1.3e9, "layers": 24, "hidden_size": 2048}
 DECODER = {"layers": 24, "hidden_size": 2048, "heads": 16}
 EXPERTS = DECODER | {"experts": 8, "expert_size": 2048}
+LONG = EXPERTS | {"seq_length": 16_384}
 LATENT = {"q_rank": 512, "kv_rank": 256, "head_size": 128, "rope_size": 64, "value_size": 128}
 STAGES = {"pipeline_stages": 2, "micro_batch_size": 1}
 MOVES: dict[str, tuple[dict[str, Any], dict[str, Any], str, int]] = {
@@ -132,9 +133,9 @@ MOVES: dict[str, tuple[dict[str, Any], dict[str, Any], str, int]] = {
     "model.seq_length": ({}, {"model": {"parameters": 1.3e9, "seq_length": 4096}}, "memory", 1),
     "model.vocab_size": ({"model": SIZES}, {"model": SIZES | {"vocab_size": 250_000}}, "memory", 1),
     "model.experts": ({"model": EXPERTS}, {"model": EXPERTS | {"experts": 16}}, "memory", 1),
-    "model.experts_per_token": ({"model": EXPERTS}, {"model": EXPERTS | {"experts_per_token": 4}}, "time", 1),
+    "model.experts_per_token": ({"model": LONG}, {"model": LONG | {"experts_per_token": 4}}, "time", 1),
     "model.expert_size": ({"model": EXPERTS}, {"model": EXPERTS | {"expert_size": 4096}}, "memory", 1),
-    "model.shared_experts": ({"model": EXPERTS}, {"model": EXPERTS | {"shared_experts": 2}}, "time", 1),
+    "model.shared_experts": ({"model": LONG}, {"model": LONG | {"shared_experts": 2}}, "time", 1),
     "model.dense_layers": ({"model": EXPERTS}, {"model": EXPERTS | {"dense_layers": 4}}, "memory", -1),
     **{
         f"model.latent.{name}": (
@@ -301,7 +302,7 @@ def test_an_option_changes_the_estimate_or_is_named_as_not_counted(framework: An
     for item in candidates:
         assert item.estimate.not_counted == not_counted(Job.model_validate(taken(told, item)))
     lines = [line.strip() for line in advice_lines(advice)]
-    kept = [item for item in candidates[:SHOWN] if framework_of(framework.name, item) == framework.name]
+    kept = [item for item in candidates[:SHOWN] if framework_of(framework.name, item.frameworks) == framework.name]
     assert (f"not counted of the job: {gap}" in lines) is bool(kept)
 
 
@@ -320,12 +321,14 @@ def test_a_row_that_takes_another_framework_names_what_that_does_uncounted(preci
     )
     advice, _findings = advise_job(told, make_roster(told, SEED, {}).members, gpu_table())
     assert advice is not None
-    by_framework = {framework_of("horovod", item): item.estimate.not_counted for item in advice.advice.candidates}
+    by_framework = {
+        framework_of("horovod", item.frameworks): item.estimate.not_counted for item in advice.advice.candidates
+    }
     fsdp = by_framework["pytorch-fsdp"]
     assert any(gap.startswith("framework_options.reduce_dtype: ") for gap in fsdp) is (precision == "bf16")
     assert not any("fusion_threshold" in gap for gap in fsdp)
     lines = advice_lines(advice)
-    shown = {framework_of("horovod", item) for item in advice.advice.candidates[:SHOWN]}
+    shown = {framework_of("horovod", item.frameworks) for item in advice.advice.candidates[:SHOWN]}
     is_told = any("framework_options.reduce_dtype: " in line for line in lines)
     assert is_told is ("pytorch-fsdp" in shown and precision == "bf16")
 
