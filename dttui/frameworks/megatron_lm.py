@@ -118,13 +118,17 @@ class MegatronLm(Framework):
     process_group = ProcessGroup(GroupForming.EXPECTED)
     timeout_call = None
     context_option = "context_parallel_size"
+    expert_option = "expert_parallel_size"
     spreads: Mapping[Spread, int] = {Spread.REPLICAS: 2, Spread.ZERO_1: 1, Spread.STAGES: 0, Spread.TENSORS: 0}
     option_costs: Mapping[str, str | Uncounted] = {
-        "context_parallel_size": COUNTED,  # There is no estimate then.
-        "expert_parallel_size": Uncounted(N_("all experts are taken to be on every rank")),
+        "context_parallel_size": COUNTED,
+        "expert_parallel_size": COUNTED,
         "save_interval": Uncounted(CHECKPOINTS),
         "arguments": Uncounted(
-            N_("arguments of Megatron-LM's own are not looked at, but for attention, dropout and `tp_comm_overlap`")
+            N_(
+                "arguments of Megatron-LM's own are not looked at, but for attention, dropout, `tp_comm_overlap`, "
+                "`expert_tensor_parallel_size` and `grad_reduce_in_bf16`"
+            )
         ),
     }
     collective_reach: Mapping[str, SettingReach] = {
@@ -148,6 +152,16 @@ class MegatronLm(Framework):
             said.get("transformer-impl") == "local" and "use-flash-attn" not in said
         )
         return {"dropout": drops, "attention": "plain" if is_plain else "flash"}
+
+    def usual_layout(self, job: Job) -> Mapping[str, Any]:
+        """Return how its arguments share out experts and sum gradients, and whose attention it takes."""
+        said = _said(job)
+        split = str(said.get("expert-tensor-parallel-size", ""))
+        return {
+            "expert_tensor": int(split) if split.isdigit() and int(split) else None,
+            "gradient_bytes": 2 if "grad-reduce-in-bf16" in said else None,
+            "tuned_attention": said.get("transformer-impl") != "local",
+        }
 
     def overlaps_tensors(self, job: Job) -> bool:
         """Whether tensor-parallel ranks send while they compute, as its arguments say."""
@@ -244,9 +258,10 @@ class MegatronLm(Framework):
 def _check_schedule(stages: PipelineParallel) -> list[Finding]:
     """Return errors for a schedule that Megatron does not have, or that its number of chunks contradicts."""
     chunks, path = stages.virtual_stages, "strategy.pipeline_parallel"
-    if stages.schedule == "GPipe":
-        message = _("Megatron-LM runs its pipelines by 1F1B or Interleaved, not GPipe")
-        return [error("schedule", f"{path}.schedule", message, _("Write schedule: 1F1B."))]
+    if stages.schedule not in (None, "1F1B", "Interleaved"):
+        message = _("Megatron-LM runs its pipelines by 1F1B or Interleaved, not {schedule}")
+        hint = _("Write schedule: 1F1B.")
+        return [error("schedule", f"{path}.schedule", message.format(schedule=stages.schedule), hint)]
     if stages.schedule == "Interleaved" and (chunks or 1) < 2:
         message = _("the interleaved schedule needs two chunks of layers or more on each rank")
         return [error("schedule", f"{path}.schedule", message, _("Write virtual_stages: 2, or schedule: 1F1B."))]

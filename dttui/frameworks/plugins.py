@@ -29,7 +29,8 @@ _TEXTS = ("features", "requires", "verdicts")
 """Members that are several texts."""
 _OPTIONAL_KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(
-        ("arguments_advice", "context_option", "template", "timeout_call", "when_split"), (str, type(None))
+        ("arguments_advice", "context_option", "expert_option", "template", "timeout_call", "when_split"),
+        (str, type(None)),
     ),
     **dict.fromkeys(
         ("has_mpi", "has_parameter_servers", "may_share_unequally", "only_starts", "uses_torch"),

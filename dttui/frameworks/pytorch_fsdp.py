@@ -10,7 +10,7 @@ from pydantic import Field
 
 from dttui.frameworks.base import Framework, JobLayout, NodeLayout, Rank
 from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
-from dttui.frameworks.option_costs import ALL_PRESENT, NEUTRAL, OFFLOADED, Uncounted
+from dttui.frameworks.option_costs import ALL_PRESENT, COUNTED, NEUTRAL, OFFLOADED, Uncounted
 from dttui.frameworks.parts.batches import check_shares
 from dttui.frameworks.parts.collective_settings import in_vain
 from dttui.frameworks.parts.config_file import config_file
@@ -60,7 +60,7 @@ class FsdpOptions(ElasticOptions):
     """Form of checkpoints."""
 
 
-_SHARDS = Uncounted(N_("shards are taken to be shared out among all ranks, and two layers gathered at a time"))
+_SHARDS = Uncounted(N_("two layers are taken to be gathered at a time"))
 
 
 def _widens(job: Job, reduced: object) -> bool:
@@ -94,8 +94,8 @@ class PytorchFsdp(Framework):
         "wrap": _SHARDS,
         "layer_classes": _SHARDS,
         "min_parameters": _SHARDS,
-        "reshard_after_forward": _SHARDS,
-        "shard_group": _SHARDS,
+        "reshard_after_forward": COUNTED,
+        "shard_group": COUNTED,
         "reduce_dtype": Uncounted(N_("gradients are taken to travel as they are kept"), matters_unsaid=_widens),
         "cpu_offload": Uncounted(OFFLOADED),
         "state_dict": Uncounted(N_("each rank is taken to write its own part of a checkpoint")),
@@ -110,6 +110,15 @@ class PytorchFsdp(Framework):
         "overlap.false": SettingReach(reason=N_("fully_shard talks while it computes, and has no switch for that")),
     }
     available = True
+
+    def usual_layout(self, job: Job) -> Mapping[str, Any]:
+        """Return whether parameters are kept after the forward pass, where that is said: then all else is ZeRO's 3."""
+        said = job.framework_options.get("reshard_after_forward")
+        return {} if said is None else {"zero_stage": 3, "reshard": said}
+
+    def shards_within_nodes(self, job: Job) -> bool:
+        """Whether its option says so."""
+        return job.framework_options.get("shard_group") == "node"
 
     @property
     def script_imports(self) -> ScriptImports:

@@ -177,6 +177,11 @@ class Traits(Protocol):
         return None
 
     @property
+    def expert_option(self) -> str | None:
+        """Which of its options says over how many ranks experts are spread."""
+        return None
+
+    @property
     def usual_zero_stage(self) -> int:
         """How it shards where a job does not say."""
         return 0
@@ -193,6 +198,18 @@ class Traits(Protocol):
             job: the job, whose options or arguments may say so.
         """
         return {}
+
+    def usual_layout(self, job: Job) -> Mapping[str, Any]:
+        """Return what of a layout its options say, by the names of `Layout` in dttui.planning.cost.layout.
+
+        Args:
+            job: the job, whose options or arguments may say so.
+        """
+        return {}
+
+    def shards_within_nodes(self, job: Job) -> bool:
+        """Whether ranks of a node share out a model among themselves, each node having a copy (hybrid sharding)."""
+        return False
 
     def overlaps_tensors(self, job: Job) -> bool:
         """Whether tensor-parallel ranks that split the sequence send parts of products while they compute others."""

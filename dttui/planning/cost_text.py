@@ -197,7 +197,7 @@ def choice_text(choice: CollectiveChoice) -> str:
 
 def choice_texts(estimate: Estimate) -> list[str]:
     """Return for each collective of an estimate what it gets, and what the number of nodes alone would choose."""
-    nodes = -(-int(estimate.inputs["gpus"].value) // int(estimate.inputs["gpus_per_node"].value))
+    nodes = int(estimate.inputs["nodes"].value)
     told = [(choice_text(choice), rule_text(choice, nodes)) for choice in estimate.collectives]
     return [text if rule is None else f"{text} · {rule}" for text, rule in told]
 

@@ -27,11 +27,11 @@ from dttui.planning.cost.layout import Fault, Layout, faults, usual_batch
 from dttui.planning.cost.links import Links, NodeLink, slowest_inside, slowest_link
 from dttui.planning.cost.rules_of_thumb import RulesOfThumb, rules_of_thumb
 from dttui.planning.cost.shape import Attention, ModelShape, exact_count
-from dttui.planning.parallelism import context_degree, pipeline_degree
+from dttui.planning.parallelism import context_degree, expert_degree, pipeline_degree
 from dttui.planning.roster import Member
 from dttui.planning.uncounted import not_counted
 from dttui.spec.findings import Finding, info, warning
-from dttui.spec.models import GroupLink, Job, Model, NetworkRequest, Strategy
+from dttui.spec.models import GroupLink, Job, Model, NetworkRequest
 from dttui.spec.problems import PathKey
 from dttui.spec.strategy import DataParallel, PipelineParallel
 
@@ -89,9 +89,6 @@ def cost(
     model = job.model
     if model is None or not members or any(member.environment.simulated for member in members):
         return None, []
-    if context_degree(job) > 1:
-        message = _("there is no estimate: {reason}").format(reason=_("it does not know context parallelism"))
-        return None, [info("no-estimate", "model", message)]
     try:
         shape, inputs = model_shape(job)
         types = gpu_types(members, table)
@@ -103,10 +100,10 @@ def cost(
         return None, [info("no-estimate", "model", message, fault.hint)]
     inputs = {**inputs, **more}
     ranks = sum(member.slots for member in members)
-    layout, said = _layout(job, shape, ranks)
+    layout, said = _layout(job, shape, ranks, hardware.gpus_per_node)
     if layout is None:
         return None, []  # The degrees do not fit the ranks, which is an error of the plan already.
-    findings = [_of_fault(fault, job.strategy) for fault in faults(layout, shape, ranks, hardware.gpus_per_node)]
+    findings = [_of_fault(fault, job) for fault in faults(layout, shape, ranks, hardware.gpus_per_node)]
     inputs |= layout_inputs(layout, said, hardware)
     result = estimate(shape, layout, hardware, inputs).model_copy(update={"not_counted": not_counted(job)})
     rules = rules_of_thumb(shape.parameters, ranks, len(members), layout.zero_stage)
@@ -132,14 +129,17 @@ def model_shape(job: Job) -> tuple[ModelShape, Inputs]:
     return shape, inputs | {f"model.{name}": Input(value=value, source="default") for name, value in usual.items()}
 
 
-def _of_fault(fault: Fault, strategy: Strategy) -> Finding:
+def _of_fault(fault: Fault, job: Job) -> Finding:
     """Return a warning at the key of the number that does not fit."""
+    strategy, traits = job.strategy, traits_of(job.framework)
     paths: dict[str, PathKey] = {
         "tensor": ("strategy", "tensor_parallel_size"),
         "pipeline": strategy.pipeline_path,
         "virtual_stages": ("strategy", "pipeline_parallel", "virtual_stages"),
         "global_batch": ("strategy", "data_parallel", "batch_size"),
         "zero_stage": ("strategy", "zero_stage"),
+        "context": ("framework_options", traits.context_option or ""),
+        "expert": ("framework_options", traits.expert_option or ""),
     }
     hint = _("The estimate goes on as if that were possible.")
     return warning("layout", "strategy", fault.message, hint, path=paths.get(fault.field, ()))
@@ -201,6 +201,9 @@ def _hardware(
         inter_latency_s=latency,
     )
     hardware, inputs = assume_hardware(claim, table)
+    if hardware.nodes != len(members):
+        hardware = replace(hardware, node_count=len(members))
+        inputs["nodes"] = Input(value=len(members), source="declared")
     if link is not None:
         inputs |= _of_link(link, bandwidth or 0.0, latency or 0.0, per_node)
     if inside is not None:
@@ -284,11 +287,12 @@ def _declared_network(job: Job, members: Sequence[Member]) -> tuple[float | None
     return min(bandwidths, default=None), max(latencies, default=None)
 
 
-def _layout(job: Job, shape: ModelShape, ranks: int) -> tuple[Layout | None, set[str]]:
+def _layout(job: Job, shape: ModelShape, ranks: int, per_node: int) -> tuple[Layout | None, set[str]]:
     strategy, framework = job.strategy, traits_of(job.framework)
     precision = job.model.precision if job.model is not None else None
     tensor, pipeline = strategy.tensor_parallel_size or 1, pipeline_degree(strategy) or 1
-    data, rest = divmod(ranks, tensor * pipeline)
+    context, expert = context_degree(job), expert_degree(job)
+    data, rest = divmod(ranks, tensor * pipeline * context)
     if rest or not data or strategy.data_parallel_size not in (None, data):
         return None, set()
     stages = strategy.pipeline_parallel or PipelineParallel()
@@ -309,6 +313,9 @@ def _layout(job: Job, shape: ModelShape, ranks: int) -> tuple[Layout | None, set
         "recompute": strategy.recomputation,
         "sequence_parallel": strategy.sequence_parallel,
         "overlap": job.communication.overlap,
+        "context": context if context > 1 else None,
+        "expert": expert if expert > 1 else None,
+        "compiled": strategy.compiled,
     }
     said = {name for name, value in values.items() if value is not None}
     zero_stage = strategy.zero_stage if strategy.zero_stage is not None else framework.usual_zero_stage
@@ -324,11 +331,15 @@ def _layout(job: Job, shape: ModelShape, ranks: int) -> tuple[Layout | None, set
         recompute=strategy.recomputation or "none",
         sequence_parallel=strategy.sequence_parallel or False,
         precision=precision or "bf16",
-        schedule="GPipe" if schedule == "GPipe" else "1F1B",
+        schedule=schedule if schedule is not None and schedule != "Interleaved" else "1F1B",
         overlap=overlap,
         tensor_overlap=tensor_overlap,
+        context=context,
+        expert=expert,
+        shard=per_node // tensor if framework.shards_within_nodes(job) and tensor <= per_node else None,
+        compiled=strategy.compiled or False,
     )
-    return layout, said
+    return replace(layout, **framework.usual_layout(job)), said
 
 
 def overlaps(job: Job, zero_stage: int) -> tuple[bool, bool]:

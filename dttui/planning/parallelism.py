@@ -120,6 +120,14 @@ def pipeline_degree(strategy: Strategy) -> int | None:
 
 def context_degree(job: Job) -> int:
     """Return over how many ranks each sequence is spread; 1 where the framework has no option for that."""
-    option = traits_of(job.framework).context_option
+    return _of_option(job, traits_of(job.framework).context_option)
+
+
+def expert_degree(job: Job) -> int:
+    """Return over how many ranks experts are spread; 1 where the framework has no option for that."""
+    return _of_option(job, traits_of(job.framework).expert_option)
+
+
+def _of_option(job: Job, option: str | None) -> int:
     said = job.framework_options.get(option) if option is not None else None
     return said if type(said) is int and said > 0 else 1

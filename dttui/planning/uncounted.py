@@ -29,6 +29,7 @@ JOB_CLASSES: dict[str, str | Uncounted] = {
     "strategy.zero_stage": COUNTED,
     "strategy.sequence_parallel": COUNTED,
     "strategy.recomputation": COUNTED,
+    "strategy.compiled": COUNTED,
     "model.name": NEUTRAL,  # Of a known model its sizes count, as if they were said.
     "model.config": NEUTRAL,  # The same: they are read before anything is counted.
     "model": COUNTED,

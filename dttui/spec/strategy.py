@@ -83,8 +83,8 @@ class PipelineParallel(Section):
     """Samples a micro-batch."""
     pipeline_stages: int | None = Field(default=None, gt=0)
     """Pipeline stages."""
-    schedule: Literal["1F1B", "GPipe", "Interleaved"] | None = None
-    """Order of forward and backward passes."""
+    schedule: Literal["1F1B", "GPipe", "Interleaved", "ZB-H1", "ZB-H2", "ZB-V"] | None = None
+    """Order of forward and backward passes; ZB-H1, ZB-H2 and ZB-V, which leave next to no bubbles, are the script's."""
     virtual_stages: int | None = Field(default=None, ge=1, json_schema_extra=ESTIMATED)
     """Chunks of layers on each rank, for the schedule Interleaved; the script finds it in the file of DTTUI_CONFIG."""
 
@@ -118,6 +118,9 @@ class Strategy(Section):
 
     The script finds it in the file that DTTUI_CONFIG names.
     """
+
+    compiled: bool | None = Field(default=None, json_schema_extra=ESTIMATED)
+    """Whether the script compiles the model (torch.compile); it finds this in the file that DTTUI_CONFIG names."""
 
     @property
     def pipeline_spellings(self) -> dict[PathKey, int]:

@@ -222,6 +222,7 @@ def _hardware_inputs(claim: HardwareClaim, hardware: Hardware, gpu: GpuType) -> 
         "gpu.memory_bytes": Input(value=gpu.memory_bytes, source="declared"),
         "gpu.memory_bandwidth": Input(value=gpu.memory_bandwidth * 1e9, source="declared"),
         "gpus": Input(value=hardware.gpus, source="declared"),
+        "nodes": Input(value=hardware.nodes, source="declared"),
         "gpus_per_node": Input(
             value=hardware.gpus_per_node, source="declared" if claim.gpus_per_node is not None else "default"
         ),
@@ -255,8 +256,15 @@ def layout_inputs(layout: Layout, said: set[str], hardware: Hardware) -> Inputs:
             "offload",
             "overlap",
             "tensor_overlap",
+            "tuned_attention",
+            "compiled",
+            "reshard",
         )
     }
+    # What most layouts have nothing of is named in those that have it.
+    shared = {"context": layout.context, "expert": layout.expert, "expert_tensor": layout.expert_tensor}
+    inputs |= {name: degree for name, degree in shared.items() if degree not in (None, 1)}
+    inputs |= {"shard": layout.shard_ranks} if layout.shard is not None else {}
     inputs["bytes_per_gradient"] = layout.bytes_per_gradient
     inputs["peak_flops"] = hardware.gpu.peak_flops(layout.precision)
     return {

@@ -215,7 +215,10 @@ def scaling(shape: ModelShape, layout: Layout, hardware: Hardware) -> tuple[list
     """Return speed-ups from the fewest nodes that hold one replica, doubling, up to those there are; and their bound.
 
     Bubble, gradients and the optimizer's step do not get shorter with more replicas: they are Amdahl's serial part.
+    Nodes with unequal numbers of GPUs cannot be compared so.
     """
+    if hardware.node_count is not None:
+        return [], None
     replica = layout.context * layout.tensor * layout.pipeline
     times: list[tuple[int, TimeEstimate]] = []
     gpus = max(replica, hardware.gpus_per_node)

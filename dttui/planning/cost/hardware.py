@@ -146,6 +146,8 @@ class Hardware:
     """Between GPUs of one node."""
     inter: Interconnect
     """Between nodes: bandwidth is a GPU's share of its node's network cards."""
+    node_count: int | None = None
+    """Nodes, where they have unequal numbers of GPUs: then `gpus_per_node` is what goes into all of them."""
     measured: Efficiency | None = None
     """How much of peaks is reached here, where something of it was measured; `None` for what this type of GPU does."""
 
@@ -162,7 +164,7 @@ class Hardware:
     @property
     def nodes(self) -> int:
         """Nodes, the last of which may be part full."""
-        return -(-self.gpus // self.gpus_per_node)
+        return self.node_count or -(-self.gpus // self.gpus_per_node)
 
 
 INTRA_LATENCY_S = 2e-6

@@ -241,7 +241,8 @@ def test_the_context_degree_counts_among_the_others_and_is_told_where_it_is_wron
     options = {"context_parallel_size": 2}
     made = planned(C, strategy=Strategy(data_parallel_size=2, tensor_parallel_size=2), framework_options=options)
     assert {"--context-parallel-size=2", "--global-batch-size=2"} <= {*words(made)}
-    assert [finding.code for finding in made.findings if "context" in finding.message] == ["no-estimate"]
+    assert made.estimate is not None
+    assert made.estimate.inputs["layout.context"].value == 2
     (finding,) = planned(C, framework_options={"context_parallel_size": 3}).errors
     assert finding.message == "context 3 takes 3 ranks, which does not divide the 8 of the chosen nodes"
     assert finding.path == ("framework_options", "context_parallel_size")

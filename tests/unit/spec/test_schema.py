@@ -56,7 +56,7 @@ def test_quantities_enumerations_and_effects_are_told() -> None:
     assert sections["NetworkRequest"]["properties"]["bandwidth"]["effect"] == "estimate"
     assert sections["Topology"]["properties"]["type"]["effect"] == "none"
     schedule = sections["PipelineParallel"]["properties"]["schedule"]["anyOf"][0]
-    assert schedule["enum"] == ["1F1B", "GPipe", "Interleaved"]
+    assert schedule["enum"] == ["1F1B", "GPipe", "Interleaved", "ZB-H1", "ZB-H2", "ZB-V"]
     assert "16GB" in json.dumps(sections["GpuRequest"]["properties"]["memory"])
 
 
