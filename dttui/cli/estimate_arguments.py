@@ -67,6 +67,8 @@ def add_arguments(parser: ArgumentParser, *, recommends: bool) -> None:
         ("--dp", _("data-parallel degree")),
         ("--tp", _("tensor-parallel degree")),
         ("--pp", _("pipeline-parallel degree")),
+        ("--cp", _("ranks that share out each sequence (context parallelism)")),
+        ("--ep", _("ranks that share out the experts (expert parallelism)")),
         ("--virtual-stages", _("chunks of layers a rank; more than 1 is the interleaved schedule")),
         ("--micro-batch", _("sequences a rank works on at once")),
         ("--global-batch", _("sequences a step")),
@@ -82,7 +84,10 @@ def add_arguments(parser: ArgumentParser, *, recommends: bool) -> None:
         "--sequence-parallel", action=BooleanOptionalAction, help=_("tensor-parallel ranks split the sequence too")
     )
     if not recommends:
-        layout.add_argument("--schedule", choices=("1F1B", "GPipe"), help=_("1F1B by default"))
+        layout.add_argument(
+            "--schedule", choices=("1F1B", "GPipe", "ZB-H1", "ZB-H2", "ZB-V"), help=_("1F1B by default")
+        )
+        layout.add_argument("--compiled", action=BooleanOptionalAction, help=_("the model is compiled (torch.compile)"))
         layout.add_argument("--offload", choices=("none", "optimizer", "all"), help=_("what the host's memory keeps"))
         layout.add_argument("--gradient-bytes", type=_one_of(2, 4, 6), choices=(2, 4, 6), help=_("a parameter's"))
 

@@ -95,6 +95,8 @@ def _question(options: Namespace, layout: dict[str, Any]) -> CostQuestion:
         options.recompute,
         options.sequence_parallel,
         options.precision,
+        context=options.cp,
+        expert=options.ep,
     )
     return CostQuestion(claim, machine, layout, wish, options.global_batch)
 
@@ -105,6 +107,8 @@ def _said(options: Namespace) -> dict[str, Any]:
         "data": options.dp,
         "tensor": options.tp,
         "pipeline": options.pp,
+        "context": options.cp,
+        "expert": options.ep,
         "virtual_stages": options.virtual_stages,
         "micro_batch": options.micro_batch,
         "global_batch": options.global_batch,
@@ -114,6 +118,7 @@ def _said(options: Namespace) -> dict[str, Any]:
         "precision": options.precision,
         "gradient_bytes": options.gradient_bytes,
         "schedule": options.schedule,
+        "compiled": options.compiled,
         "offload": options.offload,
     }
     return {name: value for name, value in given.items() if value is not None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dttui.planning.advising import framework_of, given_fields, with_recommendation
+from dttui.planning.advising import framework_of, given_fields, with_recommendation, with_spread
 from dttui.planning.compose_state import ComposeState
 from dttui.planning.cost.recommend import Recommendation
 from dttui.spec.models import Job, Model, Section, Strategy
@@ -29,6 +29,9 @@ def with_layout(state: ComposeState, chosen: Recommendation) -> ComposeState:
     framework = framework_of(state.framework, chosen.frameworks)
     if framework is not None and framework != state.framework:
         state = state.choose_framework(framework)
+    options = with_spread(state.framework_options, framework, chosen)
+    if options != state.framework_options:
+        state = state.with_options(options)
     return _with(state, strategy=with_recommendation(strategy, chosen))
 
 

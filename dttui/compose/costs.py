@@ -26,7 +26,7 @@ from dttui.planning.cost.estimate import estimate as estimated
 from dttui.planning.cost.hardware import Hardware
 from dttui.planning.cost.layout import Layout, faults, usual_batch
 from dttui.planning.cost.recommend import recommend as recommended
-from dttui.planning.cost.recommend import usual_global_batch
+from dttui.planning.cost.recommend import usual_global_batch, usually_trained
 from dttui.planning.cost.shape import ModelShape
 from dttui.planning.costing import check_memory, check_shape, cost
 from dttui.planning.parallelism import check_degrees, check_splitting
@@ -45,7 +45,8 @@ def estimate(question: CostQuestion, submission: Submission | None) -> CostAnswe
         return _estimate_of_job(question, submission)
     shape, hardware, inputs = _assumed(question)
     said = dict(question.layout)
-    result = _estimated(shape, _layout(said, hardware.gpus), hardware, inputs, set(said))
+    layout = usually_trained(_layout(said, hardware.gpus))
+    result = _estimated(shape, layout, hardware, inputs, set(said))
     return CostAnswer(result, [*check_shape(shape), *check_memory(result, shape.attention)])
 
 
@@ -86,6 +87,7 @@ def _estimate_of_job(question: CostQuestion, submission: Submission) -> CostAnsw
         return CostAnswer(costing.estimate, [*told, *check_splitting(job), *findings])
     usual = costing.layout
     split = said.get("tensor", usual.tensor) * said.get("pipeline", usual.pipeline)
+    split *= said.get("context", usual.context)
     data = said.get("data", max(costing.hardware.gpus // split, 1))
     declared = {name for name, item in costing.estimate.inputs.items() if item.source == "declared"}
     batch = usual.global_batch
@@ -169,5 +171,5 @@ def _estimated(shape: ModelShape, layout: Layout, hardware: Hardware, inputs: In
 
 def _layout(said: Mapping[str, Any], gpus: int) -> Layout:
     pipeline = said.get("pipeline", 1)
-    data = said.get("data", max(gpus // (said.get("tensor", 1) * pipeline), 1))
+    data = said.get("data", max(gpus // (said.get("tensor", 1) * said.get("context", 1) * pipeline), 1))
     return Layout(**{"data": data, "global_batch": usual_batch(data, said.get("micro_batch", 1), pipeline), **said})

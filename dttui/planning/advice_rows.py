@@ -56,7 +56,18 @@ def layouts(candidates: Sequence[Recommendation]) -> CostTable:
         _("tokens/s"),
         _("GB/GPU"),
     )
-    return CostTable(head, [_cells(item) for item in candidates], _WORDS)
+    shared = [
+        ("CP", [item.context_parallel_size for item in candidates]),
+        ("EP", [item.expert_parallel_size for item in candidates]),
+    ]
+    # What none of them shares out is no column.
+    shared = [(name, degrees) for name, degrees in shared if any(degree > 1 for degree in degrees)]
+    rows = [
+        (*_cells(item)[:3], *(str(degrees[place]) for _name, degrees in shared), *_cells(item)[3:])
+        for place, item in enumerate(candidates)
+    ]
+    words = frozenset(column + len(shared) for column in _WORDS)
+    return CostTable((*head[:3], *(name for name, _degrees in shared), *head[3:]), rows, words)
 
 
 def common_gaps(candidates: Sequence[Recommendation]) -> list[str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, TypeVar
 
-from dttui.frameworks import get_framework
+from dttui.frameworks import get_framework, traits_of
 from dttui.i18n import _
 from dttui.planning.cost.assumptions import Inputs
 from dttui.planning.cost.hardware import GpuTable
@@ -30,6 +29,8 @@ from dttui.spec.entry_points import COMMAND
 from dttui.spec.findings import Finding
 from dttui.spec.models import DataParallel, Job, ModelParallel, PipelineParallel, Section, Strategy
 
+_LAYERS_LESS = ("account_for_loss_in_pipeline_split", "account_for_embedding_in_pipeline_split")
+"""Arguments by which Megatron-LM gives the last stage a layer less, and the first."""
 SectionT = TypeVar("SectionT", bound=Section)
 
 
@@ -67,7 +68,7 @@ def advise_job(
         inputs,
         wish,
         batch_is_given=given is not None,
-        trained=partial(_trained, _Ways(bare)),
+        trained=_Ways(bare),
     )
     advice = _with_gaps(advice, bare)
     hardware = costing.hardware
@@ -78,29 +79,42 @@ def advise_job(
 
 
 @dataclass(frozen=True)
+class _Way:
+    """A job as one framework would train it."""
+
+    shape: ModelShape
+    laid_out: Mapping[str, Any]
+    """What of a layout the framework's options say."""
+    overlaps: tuple[tuple[bool, bool], ...]
+    """Whether gradients hide behind computing, and tensor-parallel traffic, by ZeRO stage."""
+
+
+@dataclass(frozen=True)
 class _Ways:
     """A job as each framework would train it, those that can take its place; filled as they are asked for."""
 
     job: Job
-    known: dict[str | None, tuple[Job, ModelShape]] = field(default_factory=dict)
+    known: dict[str | None, _Way] = field(default_factory=dict)
 
-    def by(self, framework: str | None) -> tuple[Job, ModelShape]:
-        """Return the job with a framework, and its model then."""
+    def __call__(self, layout: Layout) -> tuple[ModelShape, Layout]:
+        """Return the model and a layout as the job's framework trains, or the one that would take its place."""
+        way = self._by(framework_of(self.job.framework, frameworks_of(layout)))
+        overlap, tensor_overlap = way.overlaps[layout.zero_stage]
+        told = {**way.laid_out, "overlap": overlap, "tensor_overlap": tensor_overlap}
+        if layout.expert > 1:
+            told["expert_tensor"] = layout.expert_tensor
+        return way.shape, replace(layout, **told)
+
+    def _by(self, framework: str | None) -> _Way:
         if framework not in self.known:
-            changed = self.job
-            if framework != self.job.framework:
-                changed = self.job.model_copy(update={"framework": framework, "framework_options": {}})
-            self.known[framework] = changed, model_shape(changed)[0]
+            job = self.job
+            if framework != job.framework:
+                job = job.model_copy(update={"framework": framework, "framework_options": {}})
+            laid_out = traits_of(framework).usual_layout(job)
+            self.known[framework] = _Way(
+                model_shape(job)[0], laid_out, tuple(overlaps(job, stage) for stage in range(4))
+            )
         return self.known[framework]
-
-
-def _trained(ways: _Ways, layout: Layout) -> tuple[ModelShape, Layout]:
-    """Return the model and a layout as the job's framework trains, or the one that would take its place."""
-    job, shape = ways.by(framework_of(ways.job.framework, frameworks_of(layout)))
-    overlap, tensor_overlap = overlaps(job, layout.zero_stage)
-    if (overlap, tensor_overlap) == (layout.overlap, layout.tensor_overlap):
-        return shape, layout
-    return shape, replace(layout, overlap=overlap, tensor_overlap=tensor_overlap)
 
 
 def shape_is_given(inputs: Inputs) -> bool:
@@ -161,9 +175,32 @@ def edit_of(job: Job, chosen: Recommendation) -> dict[str, Any]:
     """
     strategy = {"strategy": with_recommendation(job.strategy, chosen).model_dump(mode="json", exclude_unset=True)}
     framework = framework_of(job.framework, chosen.frameworks)
-    if framework == job.framework:
-        return strategy
-    return {"framework": framework, **({"framework_options": {}} if job.framework_options else {}), **strategy}
+    named = {"framework": framework} if framework != job.framework else {}
+    kept = {} if named else job.framework_options
+    options = with_spread(kept, framework, chosen)
+    told = {"framework_options": options} if options != job.framework_options else {}
+    return {**named, **told, **strategy}
+
+
+def with_spread(options: Mapping[str, Any], framework: str | None, chosen: Recommendation) -> dict[str, Any]:
+    """Return options of a framework with the degrees of a recommendation that only they can say.
+
+    Where layers do not come out even, Megatron-LM is told that embedding and output layer count as one each.
+    """
+    traits = traits_of(framework)
+    degrees = {
+        traits.context_option: chosen.context_parallel_size,
+        traits.expert_option: chosen.expert_parallel_size,
+    }
+    told = {**options, **{name: degree for name, degree in degrees.items() if name and (degree > 1 or name in options)}}
+    switches = {}
+    if traits.expert_option is not None:
+        if chosen.expert_parallel_size > 1 and chosen.tensor_parallel_size > 1:
+            switches["expert_tensor_parallel_size"] = 1
+        switches |= dict.fromkeys(_LAYERS_LESS[: chosen.layers_less], True)
+    if switches:
+        told["arguments"] = {**told.get("arguments", {}), **switches}
+    return told
 
 
 def framework_of(framework: str | None, able: Sequence[str]) -> str | None:

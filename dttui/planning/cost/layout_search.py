@@ -15,6 +15,8 @@ from dttui.planning.cost.step_time import LayerTime, TimeEstimate, layer_time, s
 
 Trained: TypeAlias = Callable[[Layout], tuple[ModelShape, Layout]]
 """Returns the model and a layout as what trains in it has them: dropout or none, what hides behind computing."""
+LEAST_TOKENS = 2048
+"""Of a sequence on each of the ranks that share it out; with fewer, attention does not cover their traffic."""
 MAX_MICRO_BATCH = 64
 """Sequences; with more, matrix products gain nothing further and activations only grow."""
 
@@ -33,6 +35,8 @@ class Wish:
     sequence_parallel: bool | None = None
     precision: Precision | None = None
     """Not searched: bf16 where nothing is said."""
+    context: int | None = None
+    expert: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ def search(
     best: dict[tuple[int, int], LayoutCandidate] = {}
     smallest: LayoutCandidate | None = None
     tried = too_large = 0
-    layers: dict[tuple[ModelShape, int, int, Recompute, bool], LayerTime] = {}
+    layers: dict[tuple[object, ...], LayerTime] = {}
     for found in layouts(shape, hardware, global_batch, wish):
         model, layout = trained(found) if trained is not None else (shape, found)
         tried += 1
@@ -86,7 +90,8 @@ def search(
             if smallest is None or memory.high < smallest.memory.high:
                 smallest = LayoutCandidate(model, layout, step_time(model, layout, hardware), memory)
             continue
-        key = (model, layout.tensor, layout.micro_batch, layout.recompute, layout.sequence_parallel)
+        split = (layout.tensor, layout.context, layout.expert)
+        key = (model, split, layout.micro_batch, layout.recompute, layout.sequence_parallel)
         if key not in layers:
             layers[key] = layer_time(model, layout, hardware)
         time = step_time(model, layout, hardware, layers[key])
@@ -103,10 +108,34 @@ def layouts(shape: ModelShape, hardware: Hardware, global_batch: int, wish: Wish
         if shape.heads % tensor or (wish.tensor is None and tensor > hardware.linked):
             continue
         for pipeline in _degrees(wish.pipeline, hardware.gpus // tensor):
-            data = hardware.gpus // (tensor * pipeline)
-            if tensor * pipeline * data != hardware.gpus or wish.data not in (None, data):
-                continue
-            yield from _with_degrees(shape, hardware, Layout(data, tensor, pipeline, global_batch=global_batch), wish)
+            for context in _contexts(shape, wish, hardware.gpus // (tensor * pipeline)):
+                data = hardware.gpus // (tensor * pipeline * context)
+                if tensor * pipeline * context * data != hardware.gpus or wish.data not in (None, data):
+                    continue
+                degrees = Layout(data, tensor, pipeline, global_batch=global_batch, context=context)
+                for expert in _experts(shape, wish, degrees, hardware.linked):
+                    spread = degrees if expert == 1 else replace(degrees, expert=expert, expert_tensor=1)
+                    yield from _with_degrees(shape, hardware, spread, wish)
+
+
+def _contexts(shape: ModelShape, wish: Wish, ranks: int) -> Iterator[int]:
+    """Powers of two that leave each rank enough of a sequence, or the one that is fixed."""
+    if wish.context is not None:
+        yield wish.context
+        return
+    context = 1
+    while context == 1 or (ranks % context == 0 and shape.seq_length >= context * LEAST_TOKENS):
+        yield context
+        context *= 2
+
+
+def _experts(shape: ModelShape, wish: Wish, degrees: Layout, linked: int) -> list[int]:
+    """Ranks that may share out the experts: none, most of those that one node's link joins, and most of all."""
+    if wish.expert is not None or shape.experts is None:
+        return [wish.expert or 1]
+    ranks = degrees.replicas * degrees.tensor
+    able = [count for count in _degrees(None, shape.experts) if ranks % count == 0]
+    return sorted({1, max(count for count in able if count <= linked), max(able)})
 
 
 def _with_degrees(shape: ModelShape, hardware: Hardware, degrees: Layout, wish: Wish) -> Iterator[Layout]:
@@ -133,6 +162,9 @@ def _with_degrees(shape: ModelShape, hardware: Hardware, degrees: Layout, wish: 
                         recompute,
                         sequence,
                         wish.precision or "bf16",
+                        context=degrees.context,
+                        expert=degrees.expert,
+                        expert_tensor=degrees.expert_tensor,
                     )
 
 
@@ -143,10 +175,10 @@ def _degree_faults(shape: ModelShape, hardware: Hardware, degrees: Layout) -> It
 
 
 def _zero_stages(degrees: Layout) -> tuple[int, ...]:
-    """Sharding that goes with the degrees."""
-    if degrees.data == 1:
+    """Sharding that goes with the degrees; who shares out sequences or experts shards optimizer states at most."""
+    if degrees.replicas == 1:
         return (0,)
-    return (0, 1) if degrees.pipeline > 1 else (0, 1, 2, 3)
+    return (0, 1) if degrees.pipeline * degrees.context * degrees.expert > 1 else (0, 1, 2, 3)
 
 
 def _chunks(shape: ModelShape, degrees: Layout, micro: int, wish: Wish) -> Iterator[int]:
@@ -155,7 +187,7 @@ def _chunks(shape: ModelShape, degrees: Layout, micro: int, wish: Wish) -> Itera
             yield 1
         return
     micro_batches = degrees.global_batch // (degrees.data * micro)
-    per_stage = shape.layers // degrees.pipeline
+    per_stage = -(-shape.layers // degrees.pipeline)
     for chunks in _degrees(wish.virtual_stages, per_stage):
         if per_stage % chunks == 0 and (chunks == 1 or micro_batches % degrees.pipeline == 0):
             yield chunks

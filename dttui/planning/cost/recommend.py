@@ -15,6 +15,7 @@ from dttui.planning.cost.hardware import Hardware
 from dttui.planning.cost.layout import Layout
 from dttui.planning.cost.layout_search import Found, LayoutCandidate, Trained, Wish, search
 from dttui.planning.cost.shape import ModelShape
+from dttui.spec.models import Job
 
 SMALL_MODEL = 1e9
 MEDIUM_MODEL = 10e9
@@ -35,8 +36,14 @@ class Recommendation(BaseModel):
     """Ranks that share each layer."""
     pipeline_parallel_size: int
     """Stages."""
+    context_parallel_size: int
+    """Ranks that share out each sequence."""
+    expert_parallel_size: int
+    """Ranks that share out the experts."""
     virtual_stages: int
     """Chunks of layers a rank; more than 1 is the interleaved schedule."""
+    layers_less: int
+    """How many of the first and the last stage have a layer less than the others: 0 to 2, the last one first."""
     micro_batch: int
     """Sequences a rank works on at once."""
     global_batch: int
@@ -107,18 +114,24 @@ def framework_for(parameters: float) -> tuple[str, str]:
 def frameworks_of(layout: Layout) -> list[str]:
     """Return the frameworks that can train in a layout, the usual one first."""
     spread = _BY_ZERO_STAGE[layout.zero_stage]
-    if layout.tensor > 1 or layout.virtual_stages > 1:
+    shares = layout.context > 1 or layout.expert > 1
+    if layout.tensor > 1 or layout.virtual_stages > 1 or shares:
         spread = Spread.TENSORS
     elif layout.pipeline > 1:
         spread = Spread.STAGES
-    able = [item for item in frameworks() if spread in item.spreads]
+    able = [item for item in frameworks() if spread in item.spreads and (not shares or item.context_option)]
     return [item.name for item in sorted(able, key=lambda item: item.spreads[spread])]
 
 
-def _usually_trained(layout: Layout) -> Layout:
-    """Return a layout as the usual framework for it trains by itself."""
-    overlaps = get_framework(frameworks_of(layout)[0]).overlaps_gradients or layout.zero_stage == 3
-    return layout if overlaps == layout.overlap else replace(layout, overlap=overlaps)
+def usually_trained(layout: Layout) -> Layout:
+    """Return a layout as the usual framework for it trains by itself: what hides behind computing, whose attention."""
+    able = frameworks_of(layout)
+    if not able:
+        return layout
+    framework = get_framework(able[0])
+    told = {**framework.usual_layout(Job(name="any", framework=framework.name))}
+    told |= {name: getattr(layout, name) for name in ("expert_tensor", "gradient_bytes")}
+    return replace(layout, overlap=framework.overlaps_gradients or layout.zero_stage == 3, **told)
 
 
 def guided(parameters: float, wish: Wish) -> Wish | None:
@@ -154,7 +167,7 @@ def recommend(
         batch_is_given: whether a person named the global batch, for the source of that input.
         trained: how a layout is trained in; `None` for as the usual framework does.
     """
-    wish, trained = wish or Wish(), trained or (lambda layout: (shape, _usually_trained(layout)))
+    wish, trained = wish or Wish(), trained or (lambda layout: (shape, usually_trained(layout)))
     found = search(shape, hardware, global_batch, wish, trained)
     framework, why = framework_for(shape.parameters)
     candidates = found.candidates
@@ -189,7 +202,10 @@ def _described(hardware: Hardware, item: LayoutCandidate, best: LayoutCandidate,
         data_parallel_size=layout.data,
         tensor_parallel_size=layout.tensor,
         pipeline_parallel_size=layout.pipeline,
+        context_parallel_size=layout.context,
+        expert_parallel_size=layout.expert,
         virtual_stages=layout.virtual_stages,
+        layers_less=-item.shape.layers % layout.pipeline,
         micro_batch=layout.micro_batch,
         global_batch=layout.global_batch,
         zero_stage=layout.zero_stage,
@@ -207,6 +223,7 @@ class _Shares:
     """Parts of the step, 0 to 1."""
 
     tensor: float
+    experts: float
     bubble: float
     data: float
     again: float
@@ -216,6 +233,7 @@ def _shares(item: LayoutCandidate) -> _Shares:
     parts, total = item.time.parts, item.time.value
     return _Shares(
         parts["tensor_parallel"] / total,
+        parts["expert_parallel"] / total,
         (parts["pipeline_bubble"] + parts["pipeline_transfer"]) / total,
         parts["data_parallel"] / total,
         parts["recompute"] / total,
@@ -239,6 +257,16 @@ def reasons(hardware: Hardware, item: LayoutCandidate, best: LayoutCandidate) ->
                 degree=layout.tensor, where=where, share=_percent(share.tensor)
             )
         )
+    if layout.context > 1:
+        told.append(
+            _("each sequence over {degree} ranks: {tokens} tokens on each").format(
+                degree=layout.context, tokens=f"{item.shape.seq_length // layout.context:,}"
+            )
+        )
+    if layout.expert > 1:
+        where = _("inside a node") if layout.expert * layout.tensor_of_experts <= hardware.linked else _("across nodes")
+        text = _("experts over {degree} ranks {where}: what they are sent takes {share}")
+        told.append(text.format(degree=layout.expert, where=where, share=_percent(share.experts)))
     if layout.pipeline > 1:
         told.append(
             _("pipeline {degree} idles and sends for {share} of it").format(

@@ -76,6 +76,8 @@ def test_the_document_of_an_estimate_has_memory_time_rates_and_the_source_of_eac
 
 
 def test_a_job_and_the_same_options_cost_the_same(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = job.read_text().replace("framework: pytorch-ddp", "framework: megatron-lm")
+    job.write_text(text.replace("model: {", "model: {dropout: false, "))
     of_job = document(capsys, "estimate", str(job))
     layout = ("--tp", "8", "--pp", "8", "--virtual-stages", "3", "--global-batch", "64")
     more = ("--recompute", "selective", "--sequence-parallel", "--gpu", "A100-80GB", "--gpus", "64")
@@ -98,10 +100,12 @@ def test_a_recommendation_for_a_job_says_what_to_write_and_the_file_then_costs_t
     made = document(capsys, "recommend", str(job))
     assert (made["gpus"], made["gpu"], made["global_batch"]) == (64, "A100-80GB", 64)
     best = made["candidates"][0]
-    strategy = best["edit"]["strategy"]
-    text = job.read_text()
+    edit = best["edit"]
+    text = job.read_text().replace("framework: pytorch-ddp", f"framework: {edit.pop('framework')}")
     start, end = text.index("  strategy:"), text.index("  cluster:")
-    job.write_text(text[:start] + f"  strategy: {json.dumps(strategy)}\n" + text[end:])
+    job.write_text(
+        text[:start] + "".join(f"  {key}: {json.dumps(value)}\n" for key, value in edit.items()) + text[end:]
+    )
     assert load_job(job).strategy.tensor_parallel_size == best["tensor_parallel_size"]
     again = document(capsys, "estimate", str(job))
     assert again["step_time_s"]["value"] == pytest.approx(best["estimate"]["step_time_s"]["value"])
