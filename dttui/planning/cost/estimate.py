@@ -7,7 +7,7 @@ from dataclasses import replace
 from pydantic import BaseModel, ConfigDict, Field
 
 from dttui.i18n import _
-from dttui.planning.cost.assumptions import Input, Inputs
+from dttui.planning.cost.assumptions import Input, Inputs, with_correction
 from dttui.planning.cost.collectives import (
     CollectiveChoice,
     choose_all_reduce,
@@ -18,7 +18,7 @@ from dttui.planning.cost.collectives import (
 from dttui.planning.cost.failure_cost import FailureCost, failure_cost
 from dttui.planning.cost.hardware import Hardware
 from dttui.planning.cost.layout import Layout
-from dttui.planning.cost.memory import MemoryEstimate, leaves_out, memory_per_gpu
+from dttui.planning.cost.memory import MemoryEstimate, leaves_out, memory_on
 from dttui.planning.cost.shape import Attention, ModelShape
 from dttui.planning.cost.step_time import UNCERTAINTY, TimeEstimate, step_time
 
@@ -164,8 +164,10 @@ def attention_assumption(attention: Attention) -> str:
 
 
 def estimate(shape: ModelShape, layout: Layout, hardware: Hardware, inputs: Inputs) -> Estimate:
-    """Return what a layout costs on some hardware."""
-    return describe(shape, layout, hardware, inputs, step_time(shape, layout, hardware), memory_per_gpu(shape, layout))
+    """Return what a layout costs on some hardware, corrected by what jobs have taken there in its precision."""
+    hardware = hardware.corrected_for(layout.precision)
+    time, memory = step_time(shape, layout, hardware), memory_on(shape, layout, hardware)
+    return describe(shape, layout, hardware, inputs, time, memory)
 
 
 def describe(
@@ -179,6 +181,9 @@ def describe(
     """Return an estimate of what is computed already."""
     talking = sum(time.parts[name] for name in COMMUNICATION)
     speed_ups, law = scaling(shape, layout, hardware)
+    correction = hardware.correction
+    learned = correction.time if correction is not None else None
+    uncertainty = learned.spread if learned is not None else UNCERTAINTY
     return Estimate(
         memory_per_gpu_gb=MemoryRange(
             low=memory.low / GB,
@@ -191,8 +196,8 @@ def describe(
         host_memory_per_gpu_gb=memory.host_bytes / GB,
         step_time_s=TimeRange(
             value=time.value,
-            low=time.best_s * (1 - UNCERTAINTY),
-            high=time.worst_s * (1 + UNCERTAINTY),
+            low=time.best_s * (1 - uncertainty),
+            high=time.worst_s * (1 + uncertainty),
             parts=time.parts,
         ),
         assumes=[attention_assumption(shape.attention)],
@@ -205,7 +210,7 @@ def describe(
         amdahl=law,
         collectives=collectives(shape, layout, hardware, time),
         failures=failure_cost(shape.parameters, hardware.gpus),
-        inputs=inputs,
+        inputs=with_correction(inputs, correction),
     )
 
 

@@ -9,7 +9,7 @@ from typing import get_args
 
 from dttui.planning.cost.hardware import Hardware, Precision
 from dttui.planning.cost.layout import Fault, Layout, Recompute, faults
-from dttui.planning.cost.memory import MemoryEstimate, memory_per_gpu
+from dttui.planning.cost.memory import MemoryEstimate, memory_on
 from dttui.planning.cost.shape import ModelShape
 from dttui.planning.cost.step_time import LayerTime, TimeEstimate, layer_time, step_time
 
@@ -72,7 +72,7 @@ def search(shape: ModelShape, hardware: Hardware, global_batch: int, wish: Wish 
     layers: dict[tuple[int, int, Recompute, bool], LayerTime] = {}
     for layout in layouts(shape, hardware, global_batch, wish):
         tried += 1
-        memory = memory_per_gpu(shape, layout)
+        memory = memory_on(shape, layout, hardware)
         if memory.high > hardware.gpu.memory_bytes:
             too_large += 1
             if smallest is None or memory.high < smallest.memory.high:

@@ -147,6 +147,7 @@ def recommend(
         batch_is_given: whether a person named the global batch, for the source of that input.
     """
     wish = wish or Wish()
+    hardware = hardware.corrected_for(wish.precision or "bf16")
     found = search(shape, hardware, global_batch, wish)
     framework, why = framework_for(shape.parameters)
     candidates = found.candidates
