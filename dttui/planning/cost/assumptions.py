@@ -278,15 +278,21 @@ _CORRECTION = "calibration."
 """Begins the names of inputs that were learned from jobs."""
 
 
-def with_correction(inputs: Inputs, correction: Correction | None) -> Inputs:
-    """Return inputs with what was learned from jobs that are over, and from which; instead of what was before."""
+def with_correction(inputs: Inputs, correction: Correction | None, time_spread: float) -> Inputs:
+    """Return inputs with what was learned from jobs that are over, and from which; instead of what was before.
+
+    Args:
+        inputs: of an estimate.
+        correction: what was learned, where something was.
+        time_spread: how far the time of a step is off at most, where that was.
+    """
     kept = {name: item for name, item in inputs.items() if not name.startswith(_CORRECTION)}
     if correction is None:
         return kept
     told: dict[str, float | str] = {}
     found: list[tuple[dict[str, float | str], Provenance]] = []
     if (time := correction.time) is not None:
-        told = {"compute": time.compute, "traffic": time.traffic, "time_spread": time.spread}
+        told = {"compute": time.compute, "traffic": time.traffic, "time_spread": time_spread}
         found.append(({**told, "time_jobs": ", ".join(time.source.jobs)}, time.source))
     if (memory := correction.memory) is not None:
         told = {"memory_factor": memory.factor} if memory.offset_bytes == 0 else {"memory_bytes": memory.offset_bytes}

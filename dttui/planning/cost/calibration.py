@@ -12,24 +12,24 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dttui.planning.cost.correction import Learned, MemoryCorrection, Provenance, TimeCorrection
 from dttui.planning.cost.efficiency import Efficiency
-from dttui.planning.cost.estimate import COMMUNICATION
+from dttui.planning.cost.estimate import traffic_share
 from dttui.planning.cost.hardware import GpuTable, Hardware, Interconnect
 from dttui.planning.cost.layout import Layout
 from dttui.planning.cost.memory import CONTEXT_BYTES, memory_on, memory_per_gpu
 from dttui.planning.cost.shape import ModelShape
-from dttui.planning.cost.step_time import TimeEstimate, step_time
+from dttui.planning.cost.step_time import step_time
 
 USUAL_SCATTER = 0.1
 """Relative, of single jobs about a fit: what estimates miss other clusters' runs by (`bench/measured_runs`)."""
 USUAL_WEIGHT = 2
 """So many jobs that scatter counts for beside those that were measured."""
-NINE_OF_TEN = 1.645
-"""Standard deviations to either side that nine cases of ten are within, of a normal distribution."""
 MOST_SLOPE_ERROR = 0.5
-"""Relative standard error of the difference of two factors above which they are not told apart."""
+"""Relative standard error of the difference of two factors above which they are not told apart, unless they differ by
+much more; and what it is taken for where they are not."""
+_SURE = 2.0
+"""Standard errors that are much more."""
 LEAST_APART = 3
 """Jobs from which on they are."""
-MOST_SPREAD = 0.9
 _LEAST_FACTOR = 0.05
 """Of the whole step's, what computing or traffic may come down to: none takes no time."""
 _ROUNDS = 3
@@ -132,17 +132,6 @@ class _Timed:
         return time.value * (1 - share) / compute, time.value * share / traffic
 
 
-def traffic_share(time: TimeEstimate) -> float:
-    """Return which share of a step is traffic, 0 to 1; a bubble is idle for what its stages do."""
-    parts = time.parts
-    bubble = parts.get("pipeline_bubble", 0.0)
-    once = {"pipeline_bubble", "data_parallel", "optimizer"}
-    stage = sum(seconds for name, seconds in parts.items() if name not in once)
-    sent = sum(parts.get(name, 0.0) for name in COMMUNICATION if name not in once)
-    traffic = sum(parts.get(name, 0.0) for name in COMMUNICATION) + (bubble * sent / stage if stage else 0.0)
-    return min(traffic / time.value, 1.0)
-
-
 def learn(runs: Iterable[MeasuredRun], table: GpuTable) -> dict[str, Learned]:
     """Return for each kind of host what its jobs say: factors of time by precision, and one of memory.
 
@@ -189,7 +178,7 @@ def fit_time(jobs: Sequence[_Timed]) -> TimeCorrection:
     estimator, never beyond nothing (1961).
     """
     compute = traffic = 1.0
-    line = _Line(0.0, 1.0, 0.0, USUAL_SCATTER, are_apart=False)
+    line = _Line(0.0, 1.0, 0.0, USUAL_SCATTER, MOST_SLOPE_ERROR, are_apart=False)
     for _round in range(_ROUNDS):
         parts = [job.split(compute, traffic) for job in jobs]
         shares = [sent / (own + sent) for own, sent in parts]
@@ -198,8 +187,8 @@ def fit_time(jobs: Sequence[_Timed]) -> TimeCorrection:
         compute, traffic = line.at(0.0), line.at(1.0)
         if not line.are_apart:
             break  # Both alike scale the whole step, and nothing changes any more.
-    spread = _spread(line.scatter, len(jobs))
-    return TimeCorrection(compute, traffic, line.are_apart, spread, _source([job.run for job in jobs]))
+    source, scatter = _source([job.run for job in jobs]), _of_another(line.scatter, len(jobs))
+    return TimeCorrection(compute, traffic, line.are_apart, scatter, source, line.centre, line.slope_error)
 
 
 def fit_memory(runs: Sequence[MeasuredRun]) -> MemoryCorrection:
@@ -221,8 +210,8 @@ def fit_memory(runs: Sequence[MeasuredRun]) -> MemoryCorrection:
     offset = _shrunk(offset, _scatter(by_offset, 1) * median(lows) / count)
     is_offset = abs(offset) <= CONTEXT_BYTES[1] if len(pairs) == 1 else _total(by_offset) < _total(by_factor)
     left = _scatter(by_offset if is_offset else by_factor, 1)
-    source, spread = _source(runs), _spread(left, len(pairs))
-    return MemoryCorrection(1.0, offset, spread, source) if is_offset else MemoryCorrection(factor, 0.0, spread, source)
+    source, left = _source(runs), _of_another(left, len(pairs))
+    return MemoryCorrection(1.0, offset, left, source) if is_offset else MemoryCorrection(factor, 0.0, left, source)
 
 
 @dataclass(frozen=True)
@@ -234,6 +223,7 @@ class _Line:
     slope: float
     scatter: float
     """Relative standard deviation of single jobs about it."""
+    slope_error: float
     are_apart: bool
 
     def at(self, share: float) -> float:
@@ -242,20 +232,21 @@ class _Line:
 
 def _line(shares: Sequence[float], ratios: Sequence[float]) -> _Line:
     count, centre = len(shares), sum(shares) / len(shares)
-    level, slope, are_apart = median(ratios), 0.0, False
+    level, slope, error, are_apart = median(ratios), 0.0, MOST_SLOPE_ERROR, False
     width = math.sqrt(sum((share - centre) ** 2 for share in shares))
     if count >= LEAST_APART and width > 0:
         steep = _theil_sen(shares, ratios) / level
         scatter = _scatter(_residuals(shares, ratios, centre, steep), 2)
-        if (error := scatter / width) <= MOST_SLOPE_ERROR:
-            are_apart, slope = True, _shrunk(steep, error)
+        own = scatter / width
+        if own <= MOST_SLOPE_ERROR or abs(steep) > _SURE * own:
+            are_apart, slope, error = True, _shrunk(steep, own), own
     # Neither factor comes below a part of the whole step's.
     room = 1 - _LEAST_FACTOR
     slope = max(min(slope, room / centre if centre > 0 else slope), -room / (1 - centre) if centre < 1 else slope)
     level = median(ratio / (1 + slope * (share - centre)) for share, ratio in zip(shares, ratios, strict=True))
     scatter = _scatter(_residuals(shares, ratios, centre, slope), 1 + are_apart)
     level = math.exp(_shrunk(math.log(level), scatter / math.sqrt(count)))
-    return _Line(centre, level, slope, scatter, are_apart)
+    return _Line(centre, level, slope, scatter, error, are_apart)
 
 
 def _theil_sen(shares: Sequence[float], ratios: Sequence[float]) -> float:
@@ -301,9 +292,9 @@ def _shrunk(value: float, error: float) -> float:
     return value * max(1 - (error / value) ** 2, 0.0) if value else 0.0
 
 
-def _spread(scatter: float, count: int) -> float:
-    """Return how far nine of ten other jobs are off at most: by their own scatter, and that of the fit."""
-    return min(math.expm1(NINE_OF_TEN * scatter * math.sqrt(1 + 1 / count)), MOST_SPREAD)
+def _of_another(scatter: float, count: int) -> float:
+    """Return the standard deviation of another job about a fit to so many: its own, and that of the fit."""
+    return scatter * math.sqrt(1 + 1 / count)
 
 
 def _total(residuals: Sequence[float]) -> float:

@@ -183,7 +183,7 @@ def describe(
     speed_ups, law = scaling(shape, layout, hardware)
     correction = hardware.correction
     learned = correction.time if correction is not None else None
-    uncertainty = learned.spread if learned is not None else UNCERTAINTY
+    uncertainty = learned.spread_at(traffic_share(time)) if learned is not None else UNCERTAINTY
     return Estimate(
         memory_per_gpu_gb=MemoryRange(
             low=memory.low / GB,
@@ -210,8 +210,18 @@ def describe(
         amdahl=law,
         collectives=collectives(shape, layout, hardware, time),
         failures=failure_cost(shape.parameters, hardware.gpus),
-        inputs=with_correction(inputs, correction),
+        inputs=with_correction(inputs, correction, uncertainty),
     )
+
+
+def traffic_share(time: TimeEstimate) -> float:
+    """Return which share of a step is traffic, 0 to 1; a bubble is idle for what its stages do."""
+    parts = time.parts
+    once = {"pipeline_bubble", "data_parallel", "optimizer"}
+    stage = sum(seconds for name, seconds in parts.items() if name not in once)
+    sent = sum(parts[name] for name in COMMUNICATION if name not in once)
+    idle = parts["pipeline_bubble"] * sent / stage if stage else 0.0
+    return min((sum(parts[name] for name in COMMUNICATION) + idle) / time.value, 1.0)
 
 
 def scaling(shape: ModelShape, layout: Layout, hardware: Hardware) -> tuple[list[Scaling], Amdahl | None]:

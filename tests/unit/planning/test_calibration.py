@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from dttui.planning.cost.calibration import CostBasis, MeasuredRun, check, learn, traffic_share
+from dttui.planning.cost.calibration import CostBasis, MeasuredRun, check, learn
 from dttui.planning.cost.correction import Learned, Provenance, TimeCorrection
-from dttui.planning.cost.estimate import estimate
+from dttui.planning.cost.estimate import estimate, traffic_share
 from dttui.planning.cost.hardware import Hardware, default_links, gpu_table
 from dttui.planning.cost.layout import Layout
 from dttui.planning.cost.memory import memory_on
