@@ -147,14 +147,14 @@ class Drafts(ForCaller):
 
     @for_caller
     def calibration(self) -> CalibrationAnswer:
-        """Return what estimates have learned from jobs that are over; see `calibrating.calibration`."""
-        from dttui.compose.calibrating import calibration
+        """Return what estimates have learned from jobs that are over; see `learned_factors.calibration`."""
+        from dttui.compose.learned_factors import calibration
 
         return calibration()
 
     @for_caller
     def drop_calibration(self, kind: str | None, *, dry_run: bool = False) -> tuple[str, ...]:
-        """Forget what was learned of a kind of host, or of all; see `calibrating.drop_calibration`."""
-        from dttui.compose.calibrating import drop_calibration
+        """Forget what was learned of a kind of host, or of all; see `learned_factors.drop_calibration`."""
+        from dttui.compose.learned_factors import drop_calibration
 
         return drop_calibration(kind, dry_run=dry_run)

@@ -16,7 +16,7 @@ from dttui.planning.cost.calibration import CostBasis, MeasuredRun
 from dttui.planning.models import Plan
 from dttui.spec.findings import Finding, warning
 
-SAME_BATCH = 1.25
+SAME_BATCH = 1.5
 """How many times what a plan takes a step for may be in a step as ranks count them: beyond it they count others."""
 
 
