@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 
 from dtagent.protocol.events import JobState
 
@@ -52,7 +53,8 @@ def measured_run(job_id: str, plan: Plan, outcome: AttemptOutcome, now: float) -
     basis = plan.cost_basis
     if basis is None:
         return None
-    measured = {name: figure.measured for name, figure in outcome.figures.items() if figure.measured}
+    told = {name: figure.measured for name, figure in outcome.figures.items()}
+    measured = {name: value for name, value in told.items() if value is not None and 0 < value < math.inf}
     step_s, memory = measured.get(STEP_TIME), measured.get(GPU_MEMORY)
     if step_s is not None and not _counts_same_steps(basis, step_s, measured):
         step_s = None

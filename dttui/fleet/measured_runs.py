@@ -112,7 +112,10 @@ def _alone(path: Path) -> Iterator[None]:
     except OSError as fault:
         raise locations.unwritable(path, fault) from fault
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as fault:  # A file system without locks.
+            raise locations.unwritable(path, fault) from fault
         yield
     finally:
         os.close(lock)

@@ -235,7 +235,9 @@ def _line(shares: Sequence[float], ratios: Sequence[float]) -> _Line:
     level, slope, error, are_apart = median(ratios), 0.0, MOST_SLOPE_ERROR, False
     width = math.sqrt(sum((share - centre) ** 2 for share in shares))
     if count >= LEAST_APART and width > 0:
-        steep = _theil_sen(shares, ratios) / level
+        rise = _theil_sen(shares, ratios)
+        middle = median(ratio - rise * (share - centre) for share, ratio in zip(shares, ratios, strict=True))
+        steep = rise / max(middle, _LEAST_FACTOR * level)
         scatter = _scatter(_residuals(shares, ratios, centre, steep), 2)
         own = scatter / width
         if own <= MOST_SLOPE_ERROR or abs(steep) > _SURE * own:

@@ -87,6 +87,23 @@ def test_one_factor_is_fitted_where_they_cannot_be_told_apart() -> None:
     assert found.compute == found.traffic == pytest.approx(1.5, rel=0.05)
 
 
+def test_three_jobs_tell_them_apart_where_the_one_with_traffic_takes_much_longer() -> None:
+    """As jobs of one rank and of two on a CPU, of which gloo takes more than anybody would guess."""
+    bases = [basis(1, Layout(global_batch=16)), basis(2, Layout(global_batch=16)), MUCH_TRAFFIC[0]]
+    much, little = (learn(runs_of(bases, 1.0, traffic), TABLE)[KIND].time["bf16"] for traffic in (12.0, 1.02))
+    assert much.are_apart
+    assert much.compute == pytest.approx(1.0, rel=0.05)
+    assert 8 < much.traffic < 12
+    assert little.compute == little.traffic == 1.0
+
+
+def test_the_spread_is_wider_the_further_the_share_of_traffic_is_from_what_was_measured() -> None:
+    found = learn(runs_of(LITTLE_TRAFFIC, 1.5, 1.5, 0.05), TABLE)[KIND].time["bf16"]
+    near, far, further = (found.spread_at(share) for share in (found.centre, 0.4, 0.8))
+    assert near == pytest.approx(found.spread)
+    assert near < far < further <= 0.9
+
+
 def test_odd_jobs_move_neither_factor_far() -> None:
     runs = runs_of([*LITTLE_TRAFFIC, *MUCH_TRAFFIC], 1.4, 3.0, 0.02)
     odd = [
