@@ -55,6 +55,11 @@ def links_file() -> Path:
     return user_state_path("dttui") / "links.json"
 
 
+def measured_runs_file() -> Path:
+    """What jobs have taken, beside what it was estimated from."""
+    return user_state_path("dttui") / "runs.json"
+
+
 def benches_directory() -> Path:
     """What benches have found, a file for each set of hosts."""
     return user_state_path("dttui") / "benches"

@@ -10,7 +10,15 @@ from dttui import locations
 from dttui.app.caller import ForCaller, for_caller
 
 if TYPE_CHECKING:
-    from dttui.compose.draft_answers import AdviceAnswer, CostAnswer, CostQuestion, DraftCost, DraftPreview, Offer
+    from dttui.compose.draft_answers import (
+        AdviceAnswer,
+        CalibrationAnswer,
+        CostAnswer,
+        CostQuestion,
+        DraftCost,
+        DraftPreview,
+        Offer,
+    )
     from dttui.compose.templates import Template
     from dttui.export.rendered import Rendered
     from dttui.fleet.live import EnvironmentStatus
@@ -136,3 +144,17 @@ class Drafts(ForCaller):
         from dttui.compose.costs import recommend
 
         return recommend(question, submission)
+
+    @for_caller
+    def calibration(self) -> CalibrationAnswer:
+        """Return what estimates have learned from jobs that are over; see `learned_factors.calibration`."""
+        from dttui.compose.learned_factors import calibration
+
+        return calibration()
+
+    @for_caller
+    def drop_calibration(self, kind: str | None, *, dry_run: bool = False) -> tuple[str, ...]:
+        """Forget what was learned of a kind of host, or of all; see `learned_factors.drop_calibration`."""
+        from dttui.compose.learned_factors import drop_calibration
+
+        return drop_calibration(kind, dry_run=dry_run)

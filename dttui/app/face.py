@@ -155,8 +155,13 @@ class App(ForCaller):
 
     @for_caller
     def hardware_findings(self) -> tuple[Finding, ...]:
-        """Return what is wrong with the person's own types of GPUs. Raises UsageError where links cannot be read."""
-        if not (locations.gpu_types_file().exists() or locations.links_file().exists()):
+        """Return what is wrong with the person's own types of GPUs, and what is kept of jobs.
+
+        Raises:
+            UsageError: links cannot be read.
+        """
+        files = locations.gpu_types_file(), locations.links_file(), locations.measured_runs_file()
+        if not any(file.exists() for file in files):
             return ()
         from dttui.fleet.known_hardware import known_hardware
 

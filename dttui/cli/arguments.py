@@ -19,6 +19,7 @@ from dttui.cli.estimate_arguments import add_arguments
 from dttui.cli.verb_arguments import (
     add_agents,
     add_bench,
+    add_calibrate,
     add_events,
     add_history,
     add_init,
@@ -60,6 +61,7 @@ COMMANDS = {
     "import": ("importing", "import_job"),
     "estimate": ("estimating", "show_estimate"),
     "recommend": ("estimating", "show_recommendation"),
+    "calibrate": ("calibrating", "calibrate"),
 }
 """Verb → module of this package, and the function in it."""
 LAUNCHING = ("apply", "again", "restart")
@@ -69,6 +71,7 @@ DRY = (
     "stop",
     "attach",
     "remove",
+    "calibrate",
     "preflight",
     "bench",
     "agents",
@@ -270,6 +273,8 @@ def make_parser(words: Collection[str] | None = None) -> ArgumentParser:
     add_arguments(estimate, recommends=False)
     recommend = verbs.add_parser("recommend", parents=[common], help=_("which parallelism is fastest for a model"))
     add_arguments(recommend, recommends=True)
+    learned_help = _("what estimates have learned from jobs that are over, each before and after; or forget it")
+    add_calibrate(verbs.add_parser("calibrate", parents=[common, acting], help=learned_help))
 
     ps_columns = _(
         "The columns are the job's id, state, start, how long it took, nodes, ranks (`sim`: on simulated GPUs) and the "

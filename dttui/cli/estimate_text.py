@@ -31,9 +31,12 @@ from dttui.planning.cost_text import (
     step_text,
 )
 from dttui.spec import text_width
+from dttui.words import listed
 
 SHOWN = 8
 """Recommendations shown to a person; a program gets all."""
+MOST_JOBS = 3
+"""That a line names; the others are counted."""
 
 
 def estimate_lines(result: Estimate, now: float) -> list[str]:
@@ -95,9 +98,21 @@ def _told_inputs(values: Mapping[str, Any]) -> str:
         "model.causal": lambda is_so: _("causal") if is_so else _("not causal"),
         "model.dropout": lambda is_so: _("dropout") if is_so else _("no dropout"),
         "layout.precision": str,
+        "calibration.compute": lambda times: _("computing ×{factor}").format(factor=f"{times:.3g}"),
+        "calibration.traffic": lambda times: _("traffic ×{factor}").format(factor=f"{times:.3g}"),
+        "calibration.time_spread": lambda spread: _("steps ±{spread}").format(spread=f"{spread:.0%}"),
+        "calibration.time_jobs": _learned_from,
+        "calibration.memory_factor": lambda times: _("memory ×{factor}").format(factor=f"{times:.3g}"),
+        "calibration.memory_bytes": lambda size: _("memory {size} GB").format(size=f"{size / 1e9:+.2f}"),
+        "calibration.memory_spread": lambda spread: _("memory ±{spread}").format(spread=f"{spread:.0%}"),
+        "calibration.memory_jobs": _learned_from,
     }
     told = [word(values[name]) for name, word in words.items() if name in values]
     return ", ".join([*told, *(name for name in values if name not in words)])
+
+
+def _learned_from(jobs: str) -> str:
+    return _("learned from {jobs}").format(jobs=listed(jobs.split(", "), MOST_JOBS))
 
 
 def advice_lines(found: JobAdvice) -> list[str]:

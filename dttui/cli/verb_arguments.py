@@ -56,6 +56,17 @@ def add_bench(parser: ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help=_("do not ask first"))
 
 
+def add_calibrate(parser: ArgumentParser) -> None:
+    """Add what `calibrate` takes."""
+    parser.description = _(
+        "Each job that is over leaves the time of a step and the memory that it has taken. By these, factors for "
+        "computing, traffic and memory are fitted for each kind of host and precision, and estimates count with them."
+    )
+    drop_help = _("forget what was learned of this type of GPU or CPU, or of all")
+    parser.add_argument("--drop", nargs="?", const="", metavar="KIND", help=drop_help)
+    parser.add_argument("--yes", action="store_true", help=_("do not ask first"))
+
+
 def add_history(parser: ArgumentParser) -> None:
     """Add what `history` takes."""
     parser.description = _(

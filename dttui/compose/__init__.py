@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dttui.compose.changes import model_of as model_of
     from dttui.compose.changes import with_layout as with_layout
     from dttui.compose.changes import with_model as with_model
+    from dttui.compose.draft_answers import CalibrationAnswer as CalibrationAnswer
     from dttui.compose.draft_answers import CostQuestion as CostQuestion
     from dttui.compose.draft_answers import Degrees as Degrees
     from dttui.compose.draft_answers import DraftCost as DraftCost

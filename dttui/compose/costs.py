@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dttui import locations
 from dttui.compose.draft_answers import AdviceAnswer, CostAnswer, CostQuestion
 from dttui.errors import UsageError
-from dttui.fleet.known_hardware import gpu_types, known_hardware
+from dttui.fleet.known_hardware import gpu_types, known_hardware, learned_from_jobs
 from dttui.i18n import _
 from dttui.planning.advising import advise_job, check_framework, edit_of, shape_is_given
 from dttui.planning.cost.assumptions import (
@@ -28,7 +29,7 @@ from dttui.planning.cost.layout import Layout, faults, usual_batch
 from dttui.planning.cost.recommend import recommend as recommended
 from dttui.planning.cost.recommend import usual_global_batch, usually_trained
 from dttui.planning.cost.shape import ModelShape
-from dttui.planning.costing import check_memory, check_shape, cost
+from dttui.planning.costing import check_memory, check_shape, cost, cpu_remedy, is_on_unknown_cpu
 from dttui.planning.parallelism import check_degrees, check_splitting
 from dttui.planning.roster import Roster, make_roster
 from dttui.planning.submission import Submission
@@ -64,7 +65,9 @@ def recommend(question: CostQuestion, submission: Submission | None) -> AdviceAn
     known = known_hardware(submission.inventory.environments)
     precision = question.wish.precision or (job.model.precision if job.model is not None else None)
     wish = replace(question.wish, precision=precision)
-    found, findings = advise_job(job, roster.members, known.gpus, known.links, wish, question.global_batch)
+    found, findings = advise_job(
+        job, roster.members, known.gpus, known.links, wish, question.global_batch, known.learned
+    )
     if found is None:
         raise _unknown(job, roster, findings)
     candidates = found.advice.candidates
@@ -78,7 +81,7 @@ def recommend(question: CostQuestion, submission: Submission | None) -> AdviceAn
 def _estimate_of_job(question: CostQuestion, submission: Submission) -> CostAnswer:
     job, roster = _job_of(submission)
     known = known_hardware(submission.inventory.environments)
-    costing, findings = cost(job, roster.members, known.gpus, known.links)
+    costing, findings = cost(job, roster.members, known.gpus, known.links, known.learned)
     if costing is None:
         raise _unknown(job, roster, findings)
     said = dict(question.layout)
@@ -111,9 +114,9 @@ def _job_of(submission: Submission) -> tuple[Job, Roster]:
 
 def _unknown(job: Job, roster: Roster, findings: Sequence[Finding]) -> UsageError:
     """Return why a job has no estimate, with the remedy."""
-    if any(member.environment.simulated for member in roster.members):
+    if is_on_unknown_cpu(roster.members, gpu_types()):
         message = _("simulated GPUs compute on the CPU, which has no estimate")
-        return UsageError(message, _("Give --gpu, --gpus and the model instead of the file."))
+        return UsageError(message, cpu_remedy(_("Give --gpu, --gpus and the model instead of the file.")))
     if job.model is None:
         hint = _("Write model.parameters into the job, or give --parameters, such as 7e9.")
         return UsageError(_("the job does not name its model"), hint)
@@ -129,7 +132,9 @@ def _assumed(question: CostQuestion) -> tuple[ModelShape, Hardware, Inputs]:
         )
     try:
         shape, of_model = assume_shape(_named(question.model))
-        hardware, of_hardware = assume_hardware(question.hardware, gpu_types())
+        hardware, of_hardware = assume_hardware(
+            question.hardware, gpu_types(), learned_from_jobs(locations.gpu_types_file())
+        )
     except UnknownAssumptionError as fault:
         raise UsageError(str(fault), fault.hint) from fault
     return shape, hardware, {**of_model, **of_hardware}

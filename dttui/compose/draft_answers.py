@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dttui.planning.cost.assumptions import HardwareClaim, ModelClaim
+from dttui.planning.cost.calibration import CheckedRun
+from dttui.planning.cost.correction import Learned
 from dttui.planning.cost.estimate import Estimate
 from dttui.planning.cost.layout_search import Wish
 from dttui.planning.cost.recommend import JobAdvice
@@ -36,6 +38,18 @@ class CostAnswer:
 
     estimate: Estimate
     findings: Sequence[Finding]
+
+
+@dataclass(frozen=True)
+class CalibrationAnswer:
+    """What estimates have learned from jobs that are over."""
+
+    kinds: Mapping[str, Learned]
+    """By name of the type of GPU, or of the CPU."""
+    jobs: Sequence[CheckedRun]
+    """Those that it was learned from, the oldest first."""
+    unknown_kinds: Sequence[str]
+    """Of which there are jobs, and no type any more."""
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from dttui.compose.draft_answers import Degrees, DraftCost, NoEstimate, Offer
 from dttui.errors import UsageError
-from dttui.fleet.known_hardware import known_hardware
+from dttui.fleet.known_hardware import gpu_types, known_hardware
 from dttui.fleet.live import EnvironmentStatus, facts_of
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.planning.advising import advise_job
 from dttui.planning.compose_state import ComposeState
-from dttui.planning.costing import Costed, cost
+from dttui.planning.costing import Costed, cost, cpu_remedy, is_on_unknown_cpu
 from dttui.planning.parallelism import check_degrees, context_degree, pipeline_degree
 from dttui.planning.roster import Member, Roster, computing, make_roster
 from dttui.spec.findings import Finding
@@ -46,7 +46,7 @@ def advise(state: ComposeState, inventory: Inventory, statuses: Statuses) -> Off
     job = _job(state)
     roster = make_roster(job, inventory, facts_of(statuses))
     known = known_hardware(inventory.environments)
-    found, findings = advise_job(job, roster.members, known.gpus, known.links)
+    found, findings = advise_job(job, roster.members, known.gpus, known.links, learned=known.learned)
     if found is None:
         bare = job.model_copy(update={"strategy": Strategy(data_parallel=job.strategy.data_parallel)})
         absence = _absence(bare, roster, findings, inventory)
@@ -67,7 +67,7 @@ def _job(state: ComposeState) -> Job:
 
 def _costed(job: Job, members: tuple[Member, ...], inventory: Inventory) -> Costed:
     known = known_hardware(inventory.environments)
-    return Costed(members, *cost(job, members, known.gpus, known.links))
+    return Costed(members, *cost(job, members, known.gpus, known.links, known.learned))
 
 
 def _cost(job: Job, roster: Roster, inventory: Inventory) -> DraftCost:
@@ -91,8 +91,8 @@ def _absence(job: Job, roster: Roster, findings: Sequence[Finding], inventory: I
     members = roster.members
     if not members:
         return _none(_("none of the ticked environments is in the inventory"))
-    if any(member.environment.simulated for member in members):
-        return _none(_("simulated GPUs compute on the CPU"), _("Tick environments with real GPUs."))
+    if is_on_unknown_cpu(members, gpu_types()):
+        return _none(_("simulated GPUs compute on the CPU"), cpu_remedy(_("Tick environments with real GPUs.")))
     model = job.model
     lacks_model = model is None or not (model.parameters or (model.layers and model.hidden_size))
     if lacks_model:

@@ -189,7 +189,13 @@ class Attempt:
         nodes = {
             name: node.model_copy(update={"checkpoint_bytes": sizes.get(name)}) for name, node in outcome.nodes.items()
         }
-        resume, figures = bound.bindings.resume, compare_with_estimate(bound, self._steps.speed, peaks)
+        held = [
+            exit_.peak_memory_mib
+            for node in self.nodes
+            for exit_ in (node.status.exits if node.status is not None else ())
+            if exit_.peak_memory_mib is not None
+        ]
+        resume, figures = bound.bindings.resume, compare_with_estimate(bound, self._steps.speed, peaks, held)
         return outcome.model_copy(
             update={
                 "figures": figures,

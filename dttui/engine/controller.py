@@ -24,6 +24,7 @@ from dttui.engine.context import JobContext
 from dttui.engine.decision import decide
 from dttui.engine.job_run import Decide, JobRun
 from dttui.engine.late_files import LateFiles
+from dttui.engine.learning import learn_from
 from dttui.engine.post_job_cleanup import clean_up_after_job
 from dttui.engine.recovered import RecoveredState, read_history
 from dttui.errors import DttuiError, UsageError
@@ -205,7 +206,11 @@ class Controller:
         self.clients.retry = run.retry_now
         self.clients.stacks = run.stacks
         self.take_stops(lambda force: run.request_stop(force=force))
-        return await run.run()
+        outcome = await run.run()
+        trouble = await asyncio.to_thread(learn_from, self._directory, outcome, self._log.clock.now())
+        if trouble is not None:
+            self._log.add(EventKind.FINDING, trouble.message, data=trouble.event_data)
+        return outcome
 
     def _context(self, launch: LaunchFile) -> JobContext:
         """Return what the attempts of the job need."""

@@ -12,7 +12,10 @@ GB_PER_MIB = (1 << 20) / 1e9
 
 
 def compare_with_estimate(
-    bound: BoundPlan, speed: TrainingSpeed, gpu_peaks_mib: Mapping[str, Mapping[int, int]]
+    bound: BoundPlan,
+    speed: TrainingSpeed,
+    gpu_peaks_mib: Mapping[str, Mapping[int, int]],
+    process_peaks_mib: Iterable[int] = (),
 ) -> dict[str, Figure]:
     """Return the figures of an attempt, each with what is known of it.
 
@@ -20,8 +23,12 @@ def compare_with_estimate(
         bound: what ran.
         speed: of its training.
         gpu_peaks_mib: node → GPU → the most memory that was seen in use there, of whoever used it.
+        process_peaks_mib: the most that each process of the job has held in the memory of its host, which is what
+            counts where ranks compute on a CPU that has an estimate.
     """
-    peak_mib = max(_of_job(bound, gpu_peaks_mib), default=None)
+    basis = bound.plan.cost_basis
+    is_on_cpu = basis is not None and basis.device == "cpu"
+    peak_mib = max(process_peaks_mib if is_on_cpu else _of_job(bound, gpu_peaks_mib), default=None)
     estimate = bound.plan.estimate
     found = {
         STEP_TIME: Figure(measured=speed.step_time_s),

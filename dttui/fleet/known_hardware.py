@@ -1,10 +1,10 @@
-"""What this login node knows of hardware: types of GPUs, a person's own among them, and links that were measured."""
+"""What this login node knows of hardware: types of GPUs, a person's own among them, measured links and jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from functools import cache
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -13,8 +13,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from dttui import locations
 from dttui.errors import UsageError
 from dttui.files import OF_ANOTHER_VERSION, write_atomic
+from dttui.fleet.measured_runs import measured_runs
 from dttui.i18n import _
 from dttui.inventory.models import Environment
+from dttui.planning.cost.calibration import learn
+from dttui.planning.cost.correction import Learned
 from dttui.planning.cost.hardware import GpuTable, gpu_table
 from dttui.planning.cost.links import LinkKind, Links, MeasuredLink, newest, newest_of_each_cluster
 from dttui.spec.document import validate
@@ -35,7 +38,9 @@ class KnownHardware:
     gpus: GpuTable
     links: Links
     findings: tuple[Finding, ...] = ()
-    """What is wrong with the person's own types, which are left out then."""
+    """What is wrong with the person's own types, or with what was learned from jobs, which is left out then."""
+    learned: Mapping[str, Learned] = field(default_factory=dict)
+    """Name of a type → what jobs have shown of hosts that have it."""
 
     def with_links(self, measured: Iterable[MeasuredLink]) -> KnownHardware:
         """Return the same, and what was measured since."""
@@ -66,18 +71,52 @@ def known_hardware(environments: Iterable[Environment] = (), *, lenient: bool = 
 
     Args:
         environments: of the inventory, whose links count; those of hosts that have other addresses do not.
-        lenient: go on without the person's own types of GPUs, and say so, where their file has mistakes.
+        lenient: go on without the person's own types of GPUs, or without what was learned from jobs, and say so, where
+            their file has mistakes.
     """
-    links = links_of(environments)
+    links, findings = links_of(environments), []
+    types: Path | None = locations.gpu_types_file()
     try:
-        return KnownHardware(gpu_types(), links)
+        table = gpu_types()
     except DocumentError as fault:
         if not lenient:
             raise
-        first = fault.problems[0]
-        message = _("your own types of GPUs are left out: {problem}").format(problem=first)
-        finding = warning("gpus-file", str(locations.gpu_types_file()), message)
-        return KnownHardware(gpu_table(), links, (finding,))
+        message = _("your own types of GPUs are left out: {problem}").format(problem=fault.problems[0])
+        findings.append(warning("gpus-file", str(types), message))
+        table, types = gpu_table(), None
+    learned: Mapping[str, Learned] = {}
+    try:
+        learned = learned_from_jobs(types)
+    except UsageError as fault:
+        if not lenient:
+            raise
+        message = _("estimates do without what was learned from jobs: {problem}").format(problem=fault.message)
+        findings.append(warning("runs-file", str(locations.measured_runs_file()), message, fault.hint))
+    return KnownHardware(table, links, tuple(findings), learned)
+
+
+def learned_from_jobs(types: Path | None = None) -> Mapping[str, Learned]:
+    """Return name of a type → what jobs that are over have shown of hosts that have it.
+
+    It is fitted anew whenever another job has ended, or some were dropped.
+
+    Args:
+        types: the person's own types of GPUs; those of dttui alone without it.
+
+    Raises:
+        UsageError: what is kept of jobs cannot be read.
+    """
+    path = locations.measured_runs_file()
+    try:
+        found = path.stat()
+    except OSError:
+        return {}
+    return _learned(path, (found.st_ino, found.st_size, found.st_mtime_ns), types)
+
+
+@lru_cache(maxsize=4)
+def _learned(_path: Path, _stamp: tuple[int, int, int], types: Path | None) -> Mapping[str, Learned]:
+    return learn(measured_runs(), _gpu_types(types) if types is not None else gpu_table())
 
 
 def gpu_types() -> GpuTable:

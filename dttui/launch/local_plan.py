@@ -75,6 +75,7 @@ def make_local_plan(
         now=time.time(),
         costed=costed,
         measured=measured,
+        learned=known.learned,
     )
     found = [*plan.findings, *unread, *known.findings, *submission.notes]
     found += [] if submission.is_queued else check_unqueued(job)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from dttui.frameworks import get_framework, traits_of
 from dttui.i18n import _
 from dttui.planning.cost.assumptions import Inputs
+from dttui.planning.cost.correction import Learned
 from dttui.planning.cost.hardware import GpuTable
 from dttui.planning.cost.layout import Layout
 from dttui.planning.cost.layout_search import Wish
@@ -41,6 +42,7 @@ def advise_job(
     links: Links | None = None,
     wish: Wish | None = None,
     global_batch: int | None = None,
+    learned: Mapping[str, Learned] | None = None,
 ) -> tuple[JobAdvice | None, list[Finding]]:
     """Return the layouts that would run a job's model on its nodes; else why nothing can be said.
 
@@ -51,10 +53,11 @@ def advise_job(
         links: what was measured between zones and hosts.
         wish: what is fixed beforehand, besides.
         global_batch: sequences a step, instead of the job's.
+        learned: name of a type of GPU → what jobs have shown of hosts that have it.
     """
     batches = job.strategy.data_parallel
     bare = job.model_copy(update={"strategy": Strategy(data_parallel=batches)})
-    costing, findings = cost(bare, members, table, links)
+    costing, findings = cost(bare, members, table, links, learned)
     if costing is None:
         return None, findings
     given = global_batch or (batches.batch_size if batches is not None else None)

@@ -21,6 +21,8 @@ from dttui.planning.cost.assumptions import (
     layout_inputs,
     unknown_gpu,
 )
+from dttui.planning.cost.calibration import CostBasis
+from dttui.planning.cost.correction import Learned
 from dttui.planning.cost.estimate import Estimate, estimate
 from dttui.planning.cost.hardware import GpuTable, GpuType, Hardware, Interconnect
 from dttui.planning.cost.layout import Fault, Layout, faults, usual_batch
@@ -55,6 +57,12 @@ class Costing:
     estimate: Estimate
     rules_of_thumb: RulesOfThumb
 
+    @property
+    def basis(self) -> CostBasis | None:
+        """What the estimate can be made of again; `None` where ranks have several types of GPUs."""
+        is_of_one_kind = len({gpu.name for gpu in self.types}) == 1
+        return CostBasis.of(self.shape, self.layout, self.hardware) if is_of_one_kind else None
+
 
 @dataclass(frozen=True)
 class Costed:
@@ -76,7 +84,11 @@ class Costed:
 
 
 def cost(
-    job: Job, members: Sequence[Member], table: GpuTable, links: Links | None = None
+    job: Job,
+    members: Sequence[Member],
+    table: GpuTable,
+    links: Links | None = None,
+    learned: Mapping[str, Learned] | None = None,
 ) -> tuple[Costing | None, list[Finding]]:
     """Return what a job costs, where enough is known of its model and its GPUs, and findings about that.
 
@@ -85,9 +97,10 @@ def cost(
         members: its nodes.
         table: types of GPUs.
         links: what was measured between zones and hosts.
+        learned: name of a type of GPU → what jobs have shown of hosts that have it.
     """
     model = job.model
-    if model is None or not members or any(member.environment.simulated for member in members):
+    if model is None or not members or is_on_unknown_cpu(members, table):
         return None, []
     try:
         shape, inputs = model_shape(job)
@@ -95,6 +108,7 @@ def cost(
         link = node_link(members, links or {})
         inside = slowest_inside([member.name for member in members if member.slots > 1], links or {})
         hardware, more = _hardware(job, members, types, table, link, inside)
+        hardware = replace(hardware, learned=(learned or {}).get(hardware.gpu.name))
     except UnknownAssumptionError as fault:
         message = _("there is no estimate: {reason}").format(reason=fault)
         return None, [info("no-estimate", "model", message, fault.hint)]
@@ -105,6 +119,7 @@ def cost(
         return None, []  # The degrees do not fit the ranks, which is an error of the plan already.
     findings = [_of_fault(fault, job) for fault in faults(layout, shape, ranks, hardware.gpus_per_node)]
     inputs |= layout_inputs(layout, said, hardware)
+    hardware = hardware.corrected_for(layout.precision)
     result = estimate(shape, layout, hardware, inputs).model_copy(update={"not_counted": not_counted(job)})
     rules = rules_of_thumb(shape.parameters, ranks, len(members), layout.zero_stage)
     costing = Costing(shape, layout, hardware, types, link, result, rules)
@@ -156,7 +171,8 @@ def gpu_types(members: Sequence[Member], table: GpuTable) -> tuple[GpuType, ...]
     known: dict[tuple[str, float | None], GpuType | None] = {}
     for member in members:
         names = member.gpu_names[: member.slots]
-        if len(names) < member.slots or member.cuda_slots < member.slots:
+        is_simulated = member.environment.simulated
+        if len(names) < member.slots or (member.cuda_slots < member.slots and not is_simulated):
             hint = _("Declare resources.gpu with count and type in the inventory, or run: dttui agents deploy {node}")
             raise UnknownAssumptionError(
                 _("the GPUs of {node} are not known").format(node=member.name), hint.format(node=member.name)
@@ -166,10 +182,23 @@ def gpu_types(members: Sequence[Member], table: GpuTable) -> tuple[GpuType, ...]
             if key not in known:
                 known[key] = table.find(*key)
             found = known[key]
-            if found is None:
+            if found is None or (found.device == "cpu") is not is_simulated:
                 raise unknown_gpu(name, table)
             types.append(found)
     return tuple(types)
+
+
+def is_on_unknown_cpu(members: Sequence[Member], table: GpuTable) -> bool:
+    """Whether ranks compute on a CPU of which nothing is known: where simulated GPUs are of no type for a CPU."""
+    kinds = {(member.gpu_names[:1], member.gpu_memory_bytes) for member in members if member.environment.simulated}
+    found = [table.find(names[0], size) if names else None for names, size in kinds]
+    return any(gpu is None or gpu.device != "cpu" for gpu in found)
+
+
+def cpu_remedy(otherwise: str) -> str:
+    """Return what to do where there is no estimate for that, beside something else."""
+    hint = _("Or describe the CPU in gpus.yaml, with `device: cpu`, and give its type to the simulated GPUs.")
+    return joined(" ", [otherwise, hint])
 
 
 def _hardware(
@@ -202,7 +231,8 @@ def _hardware(
     )
     hardware, inputs = assume_hardware(claim, table)
     if hardware.nodes != len(members):
-        hardware = replace(hardware, node_count=len(members))
+        sizes = sorted((member.slots for member in members), reverse=True)
+        hardware = replace(hardware, sizes=tuple(sizes))
         inputs["nodes"] = Input(value=len(members), source="declared")
     if link is not None:
         inputs |= _of_link(link, bandwidth or 0.0, latency or 0.0, per_node)
@@ -219,7 +249,7 @@ def _hardware(
 
 def _measured_memory(members: Sequence[Member]) -> float | None:
     """Return the bytes of the smallest GPU as their hosts tell them; `None` where not every host has."""
-    sizes = [member.gpu_memory_bytes for member in members if member.facts]
+    sizes = [member.gpu_memory_bytes for member in members if member.facts and not member.environment.simulated]
     told = [float(size) for size in sizes if size]
     return min(told) if len(told) == len(members) else None
 

@@ -17,6 +17,7 @@ from pydantic import (
 
 from dttui.frameworks.base import NodePlace
 from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess, fill, is_in_full
+from dttui.planning.cost.calibration import CostBasis
 from dttui.planning.cost.estimate import Estimate
 from dttui.planning.cost.rules_of_thumb import RulesOfThumb
 from dttui.planning.formal import Formal
@@ -147,7 +148,9 @@ class Plan(_Value):
     secrets: tuple[str, ...] = ()
     """Names of secret variables."""
     estimate: Estimate | None = None
-    """What it costs; `None` where the model or the GPUs are not known, or the GPUs are simulated."""
+    """What it costs; `None` where the model or the GPUs are not known, or are simulated on a CPU that is not."""
+    cost_basis: CostBasis | None = None
+    """What the estimate can be made of again, once it is known what the job has taken."""
     rules_of_thumb: RulesOfThumb | None = None
     """What the seeds' tables say, beside the estimate."""
     formal: Formal | None = None

@@ -28,6 +28,7 @@ from dttui.planning.candidates import candidates_of, check_candidates
 from dttui.planning.checkpoints import check_checkpoints, resumption_of, with_interval
 from dttui.planning.collective_advice import check_buckets, check_collectives, check_topology, tune
 from dttui.planning.completeness import check_completeness, check_unused
+from dttui.planning.cost.correction import Learned
 from dttui.planning.cost.hardware import GpuTable, gpu_table
 from dttui.planning.cost.links import Links, slowest_inside
 from dttui.planning.costing import Costed, cost, node_link
@@ -59,6 +60,7 @@ def plan(
     now: float | None = None,
     costed: Costed | None = None,
     measured: Mapping[str, float] | None = None,
+    learned: Mapping[str, Learned] | None = None,
 ) -> Plan:
     """Return what will run, and everything there is to say about it, the errors first.
 
@@ -73,6 +75,7 @@ def plan(
         now: seconds since the epoch, to say how old a measurement is.
         costed: what the same job costs, with the same GPUs and links; it counts where it is of the same nodes.
         measured: node → samples a second of a rank there, where an attempt has told.
+        learned: name of a type of GPU → what jobs that are over have shown of hosts that have it.
     """
     roster = make_roster(job, inventory, facts or {})
     members = roster.members
@@ -86,7 +89,7 @@ def plan(
     nodes = _bare_nodes(job, members, layouts, required, framework)
     table = gpus or gpu_table()
     if costed is None or costed.members != workers:
-        costed = Costed(workers, *cost(job, workers, table, links))
+        costed = Costed(workers, *cost(job, workers, table, links, learned))
     costing, estimate = costed.costing, costed.estimate
     job = with_interval(job, estimate)
     link = node_link(members, links or {})
@@ -151,6 +154,7 @@ def plan(
         resumption=resumption_of(job, estimate),
         estimate=estimate,
         rules_of_thumb=costed.rules_of_thumb,
+        cost_basis=costing.basis if costing is not None else None,
         formal=formalise(job, members, backend, costing),
     )
 

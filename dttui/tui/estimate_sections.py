@@ -162,6 +162,7 @@ def inputs(estimate: Estimate, now: float) -> Content:
         "hardware": _("hardware"),
         "efficiency": _("efficiency"),
         "layout": _("layout"),
+        "calibration": _("learned from jobs"),
     }
     pairs = [(titles[group], Content("   ").join(items)) for group, items in groups.items()]
     return Content("\n").join([Content("   ").join(legend), *labelled(pairs)])
@@ -188,7 +189,7 @@ def _labelled(rows: Sequence[Row]) -> list[Content]:
 def _place(name: str) -> tuple[str, str]:
     """Return the group of an input and its name there."""
     group, dot, own = name.partition(".")
-    return (group, own) if dot and group in ("model", "efficiency", "layout") else ("hardware", name)
+    return (group, own) if dot and group in ("model", "efficiency", "layout", "calibration") else ("hardware", name)
 
 
 def _sources() -> dict[str, tuple[str, str, str]]:

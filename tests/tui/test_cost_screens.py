@@ -243,7 +243,7 @@ async def test_the_page_about_an_estimate_has_parts_inputs_scaling_failures_and_
         for title, words in {
             "Memory of the fullest GPU": ("activations", "not counted: ", "✗ does not fit"),
             "Time of a step": ("data parallel", "tokens/s", "of the peak"),
-            "More nodes, same global batch": ("nodes  speed-up  efficiency", "7 "),
+            "More nodes, same global batch": ("nodes  speed-up  efficiency", "3 "),
             "Failures and checkpoints": ("checkpoint every", "Young and Daly"),
             "Rules of thumb, no part of the estimate": ("(estimate: 112 GB)",),
             "In formal terms": ("S = (N, M, C, D)", "pytorch-dev-env", "data 14 × tensor 1 × pipeline 1", "nccl"),

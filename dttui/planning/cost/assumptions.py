@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from dttui.i18n import _
+from dttui.planning.cost.correction import Correction, Learned, Provenance
 from dttui.planning.cost.hardware import GpuTable, GpuType, Hardware, Interconnect, default_links
 from dttui.planning.cost.layout import Layout
 from dttui.planning.cost.shape import (
@@ -185,8 +187,15 @@ def _counted(shape: ModelShape, claim: ModelClaim, *, is_usual: bool) -> ModelSh
     return shape
 
 
-def assume_hardware(claim: HardwareClaim, table: GpuTable) -> tuple[Hardware, Inputs]:
+def assume_hardware(
+    claim: HardwareClaim, table: GpuTable, learned: Mapping[str, Learned] | None = None
+) -> tuple[Hardware, Inputs]:
     """Return the hardware: as said, else as the table has it.
+
+    Args:
+        claim: what is said.
+        table: types of GPUs.
+        learned: name of a type → what jobs have shown of hosts that have it; it counts once a precision is known.
 
     Raises:
         UnknownAssumptionError: the table has no such GPU.
@@ -202,7 +211,7 @@ def assume_hardware(claim: HardwareClaim, table: GpuTable) -> tuple[Hardware, In
         Interconnect(_or(claim.inter_bandwidth, inter.bandwidth), _or(claim.inter_latency_s, inter.latency_s)),
     )
     per_node = min(claim.gpus_per_node or 8, claim.gpus)
-    hardware = Hardware(gpu, claim.gpus, per_node, *links)
+    hardware = Hardware(gpu, claim.gpus, per_node, *links, learned=(learned or {}).get(gpu.name))
     return hardware, _hardware_inputs(claim, hardware, gpu)
 
 
@@ -271,6 +280,36 @@ def layout_inputs(layout: Layout, said: set[str], hardware: Hardware) -> Inputs:
         f"layout.{name}": Input(value=value, source="declared" if name in said else "default")
         for name, value in inputs.items()
     }
+
+
+_CORRECTION = "calibration."
+"""Begins the names of inputs that were learned from jobs."""
+
+
+def with_correction(inputs: Inputs, correction: Correction | None, time_spread: float) -> Inputs:
+    """Return inputs with what was learned from jobs that are over, and from which; instead of what was before.
+
+    Args:
+        inputs: of an estimate.
+        correction: what was learned, where something was.
+        time_spread: how far the time of a step is off at most, where that was.
+    """
+    kept = {name: item for name, item in inputs.items() if not name.startswith(_CORRECTION)}
+    if correction is None:
+        return kept
+    told: dict[str, float | str] = {}
+    found: list[tuple[dict[str, float | str], Provenance]] = []
+    if (time := correction.time) is not None:
+        told = {"compute": time.compute, "traffic": time.traffic, "time_spread": time_spread}
+        found.append(({**told, "time_jobs": ", ".join(time.source.jobs)}, time.source))
+    if (memory := correction.memory) is not None:
+        told = {"memory_factor": memory.factor} if memory.offset_bytes == 0 else {"memory_bytes": memory.offset_bytes}
+        told["memory_spread"] = memory.spread
+        found.append(({**told, "memory_jobs": ", ".join(memory.source.jobs)}, memory.source))
+    for values, source in found:
+        for name, value in values.items():
+            kept[_CORRECTION + name] = Input(value=value, source="measured", measured_at=source.last_at)
+    return kept
 
 
 def _or(said: float | None, usual: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 
@@ -33,6 +33,18 @@ class Efficiency:
     """What the host takes to issue one pass over a layer: some 25 operations of eager PyTorch, of 30 µs or so. From
     runs that the host holds up: with 1,024 hidden units a layer took 3.4 to 3.7 ms a micro-batch, four passes, however
     it was divided over one to four GPUs (Bang et al. 2024, single-node runs)."""
+
+    def slowed(self, times: float) -> Efficiency:
+        """Return what is reached where kernels, and the host that starts them, take so many times as long."""
+        return replace(
+            self,
+            matmul=self.matmul / times,
+            flash=self.flash / times,
+            fp8_matmul=self.fp8_matmul / times,
+            memory=self.memory / times,
+            kernel_s=self.kernel_s * times,
+            host_pass_s=self.host_pass_s * times,
+        )
 
 
 OTHERS = Efficiency()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pydantic import BaseModel, ConfigDict, Field
 
 from dttui.i18n import _
-from dttui.planning.cost.assumptions import Input, Inputs
+from dttui.planning.cost.assumptions import Input, Inputs, with_correction
 from dttui.planning.cost.collectives import (
     CollectiveChoice,
     choose_all_reduce,
@@ -18,7 +18,7 @@ from dttui.planning.cost.collectives import (
 from dttui.planning.cost.failure_cost import FailureCost, failure_cost
 from dttui.planning.cost.hardware import Hardware
 from dttui.planning.cost.layout import Layout
-from dttui.planning.cost.memory import MemoryEstimate, leaves_out, memory_per_gpu
+from dttui.planning.cost.memory import MemoryEstimate, leaves_out, memory_on
 from dttui.planning.cost.shape import Attention, ModelShape
 from dttui.planning.cost.step_time import UNCERTAINTY, TimeEstimate, step_time
 
@@ -166,8 +166,10 @@ def attention_assumption(attention: Attention) -> str:
 
 
 def estimate(shape: ModelShape, layout: Layout, hardware: Hardware, inputs: Inputs) -> Estimate:
-    """Return what a layout costs on some hardware."""
-    return describe(shape, layout, hardware, inputs, step_time(shape, layout, hardware), memory_per_gpu(shape, layout))
+    """Return what a layout costs on some hardware, corrected by what jobs have taken there in its precision."""
+    hardware = hardware.corrected_for(layout.precision)
+    time, memory = step_time(shape, layout, hardware), memory_on(shape, layout, hardware)
+    return describe(shape, layout, hardware, inputs, time, memory)
 
 
 def describe(
@@ -181,6 +183,9 @@ def describe(
     """Return an estimate of what is computed already."""
     talking = sum(time.parts[name] for name in COMMUNICATION)
     speed_ups, law = scaling(shape, layout, hardware)
+    correction = hardware.correction
+    learned = correction.time if correction is not None else None
+    uncertainty = learned.spread_at(traffic_share(time)) if learned is not None else UNCERTAINTY
     return Estimate(
         memory_per_gpu_gb=MemoryRange(
             low=memory.low / GB,
@@ -193,8 +198,8 @@ def describe(
         host_memory_per_gpu_gb=memory.host_bytes / GB,
         step_time_s=TimeRange(
             value=time.value,
-            low=time.best_s * (1 - UNCERTAINTY),
-            high=time.worst_s * (1 + UNCERTAINTY),
+            low=time.best_s * (1 - uncertainty),
+            high=time.worst_s * (1 + uncertainty),
             parts=time.parts,
         ),
         assumes=[attention_assumption(shape.attention)],
@@ -207,37 +212,48 @@ def describe(
         amdahl=law,
         collectives=collectives(shape, layout, hardware, time),
         failures=failure_cost(shape.parameters, hardware.gpus),
-        inputs=inputs,
+        inputs=with_correction(inputs, correction, uncertainty),
     )
+
+
+def traffic_share(time: TimeEstimate) -> float:
+    """Return which share of a step is traffic, 0 to 1; a bubble is idle for what its stages do."""
+    parts = time.parts
+    once = {"pipeline_bubble", "data_parallel", "optimizer"}
+    stage = sum(seconds for name, seconds in parts.items() if name not in once)
+    sent = sum(parts[name] for name in COMMUNICATION if name not in once)
+    idle = parts["pipeline_bubble"] * sent / stage if stage else 0.0
+    return min((sum(parts[name] for name in COMMUNICATION) + idle) / time.value, 1.0)
 
 
 def scaling(shape: ModelShape, layout: Layout, hardware: Hardware) -> tuple[list[Scaling], Amdahl | None]:
     """Return speed-ups from the fewest nodes that hold one replica, doubling, up to those there are; and their bound.
 
     Bubble, gradients and the optimizer's step do not get shorter with more replicas: they are Amdahl's serial part.
-    Nodes with unequal numbers of GPUs cannot be compared so.
+    Of nodes with unequal numbers of GPUs those with most come first.
     """
-    if hardware.node_count is not None:
-        return [], None
     replica = layout.context * layout.tensor * layout.pipeline
-    times: list[tuple[int, TimeEstimate]] = []
-    gpus = max(replica, hardware.gpus_per_node)
-    while gpus <= hardware.gpus:
-        data, rest = divmod(gpus, replica)
+    times: list[tuple[int, int, TimeEstimate]] = []
+    for nodes in _node_counts(hardware, replica):
+        some = hardware.with_nodes(nodes)
+        data, rest = divmod(some.gpus, replica)
         fits = data * replica // layout.pipeline % (layout.expert * layout.tensor_of_experts) == 0
-        if not rest and fits and layout.global_batch % (data * layout.micro_batch) == 0:
-            times.append((gpus, step_time(shape, replace(layout, data=data), replace(hardware, gpus=gpus))))
-        gpus = hardware.gpus if gpus < hardware.gpus < gpus * 2 else gpus * 2
+        batch = layout.global_batch
+        if hardware.sizes and layout.virtual_stages == 1:
+            # What does not come out even is waited for by all: the rank with most sequences sets the pace.
+            batch = -(-batch // max(data * layout.micro_batch, 1)) * data * layout.micro_batch
+        if not rest and data and fits and batch % (data * layout.micro_batch) == 0:
+            times.append((nodes, some.gpus, step_time(shape, replace(layout, data=data, global_batch=batch), some)))
     if not times:
         return [], None
-    first, base = times[0]
+    _fewest, first, base = times[0]
     rows = [
         Scaling(
-            nodes=-(-gpus // hardware.gpus_per_node),
+            nodes=nodes,
             speed_up=base.value / time.value,
             efficiency=base.value / time.value / (gpus / first),
         )
-        for gpus, time in times
+        for nodes, gpus, time in times
     ]
     if len(times) == 1:
         return rows, None
@@ -248,6 +264,19 @@ def scaling(shape: ModelShape, layout: Layout, hardware: Hardware) -> tuple[list
         limit=1 / (1 - share) if share < 1 else None,
     )
     return rows, law
+
+
+def _node_counts(hardware: Hardware, replica: int) -> list[int]:
+    """Return how many nodes to compare: from the fewest that hold one replica on, doubled, up to all there are."""
+    fewest = next(
+        (count for count in range(1, hardware.nodes + 1) if hardware.with_nodes(count).gpus >= replica), hardware.nodes
+    )
+    if hardware.sizes:
+        return list(range(fewest, hardware.nodes + 1))
+    counts = [fewest]
+    while counts[-1] < hardware.nodes:
+        counts.append(min(2 * counts[-1], hardware.nodes))
+    return counts
 
 
 def collectives(shape: ModelShape, layout: Layout, hardware: Hardware, time: TimeEstimate) -> list[CollectiveChoice]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
+from math import gcd
 from typing import Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from dttui.planning.cost.correction import Correction, Learned
 from dttui.planning.cost.efficiency import Efficiency, efficiency_of
 from dttui.planning.gpu_names import gpu_type
 from dttui.spec.text import Label
@@ -61,6 +63,9 @@ class GpuType(BaseModel):
     """GB/s, one direction: what one GPU usually has of its node's network cards; `None` for `INTER_BANDWIDTH`."""
     power: float | None = Field(default=None, gt=0)
     """W."""
+    device: Literal["gpu", "cpu"] = "gpu"
+    """`cpu` for ranks that compute on the processor, as on simulated GPUs: the figures are of what one rank has of it.
+    """
     source: str = "gpus.yaml"
     """Where the figures are from."""
 
@@ -134,6 +139,10 @@ class Interconnect:
     latency_s: float
     """What a message of no size costs."""
 
+    def slowed(self, times: float) -> Interconnect:
+        """Return a link over which all takes so many times as long."""
+        return Interconnect(self.bandwidth / times, self.latency_s * times)
+
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
@@ -146,15 +155,40 @@ class Hardware:
     """Between GPUs of one node."""
     inter: Interconnect
     """Between nodes: bandwidth is a GPU's share of its node's network cards."""
-    node_count: int | None = None
-    """Nodes, where they have unequal numbers of GPUs: then `gpus_per_node` is what goes into all of them."""
+    sizes: tuple[int, ...] = ()
+    """GPUs of each node, the most first, where they are unequal: then `gpus_per_node` is what goes into all of them."""
     measured: Efficiency | None = None
     """How much of peaks is reached here, where something of it was measured; `None` for what this type of GPU does."""
+    learned: Learned | None = field(default=None, compare=False)
+    """What jobs that are over have shown of hosts of this kind."""
+    correction: Correction | None = field(default=None, compare=False)
+    """What of it is in these numbers already."""
+    uncorrected: Hardware | None = field(default=None, compare=False)
+    """How it was before."""
 
     @property
     def efficiency(self) -> Efficiency:
         """How much of the peaks is reached."""
         return self.measured or efficiency_of(self.gpu.type)
+
+    def corrected_for(self, precision: Precision) -> Hardware:
+        """Return it as jobs in a precision have shown it to be; as data sheets have it where there were none."""
+        base = self.uncorrected or self
+        found = base.learned.of(precision) if base.learned is not None else None
+        if found is None:
+            return base
+        corrected = replace(base, correction=found, uncorrected=base)
+        if (time := found.time) is None:
+            return corrected
+        intra, inter = base.intra.slowed(time.traffic), base.inter.slowed(time.traffic)
+        return replace(corrected, intra=intra, inter=inter, measured=base.efficiency.slowed(time.compute))
+
+    def with_nodes(self, count: int) -> Hardware:
+        """Return it with so many of its nodes, those with most GPUs."""
+        if not self.sizes:
+            return replace(self, gpus=min(self.gpus, count * self.gpus_per_node))
+        sizes = self.sizes[:count]
+        return replace(self, gpus=sum(sizes), gpus_per_node=gcd(*sizes), sizes=sizes)
 
     @property
     def linked(self) -> int:
@@ -164,7 +198,7 @@ class Hardware:
     @property
     def nodes(self) -> int:
         """Nodes, the last of which may be part full."""
-        return self.node_count or -(-self.gpus // self.gpus_per_node)
+        return len(self.sizes) or -(-self.gpus // self.gpus_per_node)
 
 
 INTRA_LATENCY_S = 2e-6

@@ -9,7 +9,7 @@ from typing import TypeAlias, get_args
 
 from dttui.planning.cost.hardware import Hardware, Precision
 from dttui.planning.cost.layout import Fault, Layout, Recompute, faults
-from dttui.planning.cost.memory import MemoryEstimate, memory_per_gpu
+from dttui.planning.cost.memory import MemoryEstimate, memory_on
 from dttui.planning.cost.shape import ModelShape
 from dttui.planning.cost.step_time import LayerTime, TimeEstimate, layer_time, step_time
 
@@ -84,7 +84,7 @@ def search(
     for found in layouts(shape, hardware, global_batch, wish):
         model, layout = trained(found) if trained is not None else (shape, found)
         tried += 1
-        memory = memory_per_gpu(model, layout)
+        memory = memory_on(model, layout, hardware)
         if memory.high > hardware.gpu.memory_bytes:
             too_large += 1
             if smallest is None or memory.high < smallest.memory.high:

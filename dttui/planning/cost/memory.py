@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from dttui.i18n import _
+from dttui.planning.cost.hardware import Hardware
 from dttui.planning.cost.layout import Layout, stage_layers
 from dttui.planning.cost.shape import ModelShape
 
@@ -58,6 +59,17 @@ def memory_per_gpu(shape: ModelShape, layout: Layout) -> MemoryEstimate:
         places.add((middle, False, False))
     stages = [_stage(shape, layout, layers, is_first, is_last) for layers, is_first, is_last in places]
     return max(stages, key=lambda estimate: estimate.high)
+
+
+def memory_on(shape: ModelShape, layout: Layout, hardware: Hardware) -> MemoryEstimate:
+    """Return the same, corrected by what jobs have held on such hosts, where that is known."""
+    found = memory_per_gpu(shape, layout)
+    learned = hardware.correction.memory if hardware.correction is not None else None
+    if learned is None:
+        return found
+    parts = {name: size * learned.factor for name, size in found.parts.items()}
+    parts["context"] += learned.offset_bytes
+    return replace(found, parts=parts, high=sum(parts.values()) * (1 + learned.spread))
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,6 +168,7 @@ def recommend(
         trained: how a layout is trained in; `None` for as the usual framework does.
     """
     wish, trained = wish or Wish(), trained or (lambda layout: (shape, usually_trained(layout)))
+    hardware = hardware.corrected_for(wish.precision or "bf16")
     found = search(shape, hardware, global_batch, wish, trained)
     framework, why = framework_for(shape.parameters)
     candidates = found.candidates

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from dttui.cli.estimate_text import estimate_lines
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
+from dttui.planning.cost.hardware import GpuTable, GpuType
 from dttui.planning.cost.links import MeasuredLink, newest
 from dttui.planning.models import Plan
 from dttui.planning.planner import plan
@@ -77,6 +78,17 @@ def test_simulated_gpus_and_unknown_types_have_no_estimate() -> None:
     assert odd.estimate is None
     assert "Voodoo" in found(odd)["no-estimate"].message
     assert "gpus.yaml" in found(odd)["no-estimate"].hint
+
+
+def test_simulated_gpus_of_a_type_that_is_a_cpu_have_an_estimate_and_real_ones_have_none() -> None:
+    numbers = {"memory_gib": 64, "fp32": 0.1, "memory_bandwidth": 10, "link": "pcie", "link_bandwidth": 1}
+    table = GpuTable(gpus=(GpuType.model_validate({"name": "core", "type": "core", "device": "cpu", **numbers}),))
+    for is_simulated in (True, False):
+        gpu = GpuResources(count=2, type="core", simulated=is_simulated)
+        known = Inventory(environments=(host("a", 2).model_copy(update={"resources": Resources(gpu=gpu)}),))
+        made = plan(make_job("a", model=Model(parameters=1e8, precision="fp32")), known, gpus=table)
+        assert (made.estimate is not None) is is_simulated
+        assert (made.cost_basis is not None) is is_simulated
 
 
 def test_gpus_of_which_nothing_is_known_are_told_with_the_remedy() -> None:
@@ -313,3 +325,14 @@ def test_a_network_that_carries_nothing_counts_as_not_declared() -> None:
 def test_a_model_larger_than_anything_is_refused(model: dict[str, float]) -> None:
     with pytest.raises(ValidationError, match="less than or equal"):
         Model.model_validate(model)
+
+
+def test_nodes_with_2_4_and_8_gpus_are_three_nodes() -> None:
+    made = planned(*NAMES, strategy=Strategy(data_parallel=DataParallel(batch_size=168))).estimate
+    assert made is not None
+    assert made.inputs["nodes"].value == 3
+    assert made.inputs["gpus_per_node"].value == 2
+    assert [row.nodes for row in made.scaling] == [1, 2, 3]
+    speed_ups = [row.speed_up for row in made.scaling]
+    assert speed_ups == sorted(speed_ups)
+    assert speed_ups[-1] <= 14 / 8

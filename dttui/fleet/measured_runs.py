@@ -1,0 +1,127 @@
+"""What jobs of this login node have taken, kept beside what it was estimated from: estimates to come learn from it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from dttui import locations
+from dttui.errors import UsageError
+from dttui.files import OF_ANOTHER_VERSION, make_private, write_atomic
+from dttui.i18n import _
+from dttui.planning.cost.calibration import MeasuredRun
+
+MAX_BYTES = 16 << 20
+"""A file that is larger is none of dttui's."""
+KEPT_RUNS = 64
+"""The newest so many of each kind of host and precision: hosts change, and so do drivers."""
+KEPT_IN_ALL = 4096
+
+
+class _RunsFile(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1] = 1
+    runs: tuple[MeasuredRun, ...] = ()
+
+
+def measured_runs() -> tuple[MeasuredRun, ...]:
+    """Return what was kept, the oldest first. Raises UsageError where the file cannot be read."""
+    path = locations.measured_runs_file()
+    try:
+        with path.open(encoding="utf-8") as stream:
+            text = stream.read(MAX_BYTES + 1)
+        if len(text) > MAX_BYTES:
+            raise _damaged(path, _("it is too large"))
+        return _RunsFile.model_validate_json(text, extra=OF_ANOTHER_VERSION).runs
+    except (FileNotFoundError, NotADirectoryError):  # Of the second who keeps something there tells.
+        return ()
+    except ValidationError as fault:
+        detail = fault.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in detail["loc"])
+        raise _damaged(path, f"{key}: {detail['msg']}" if key else detail["msg"]) from fault
+    except (OSError, UnicodeDecodeError) as fault:
+        raise _damaged(path, getattr(fault, "strerror", None) or str(fault)) from fault
+
+
+def record_run(run: MeasuredRun) -> None:
+    """Keep what a job has taken, in place of what was kept of the same job.
+
+    Raises:
+        UsageError: the file that is there cannot be read, or not be written; it stays as it is.
+    """
+    _change(lambda runs: [*(item for item in runs if item.job != run.job), run])
+
+
+def drop_runs(kind: str | None = None) -> tuple[MeasuredRun, ...]:
+    """Forget what jobs have taken on one kind of host, or on all; return what was forgotten.
+
+    Raises:
+        UsageError: as `record_run`.
+    """
+    dropped: list[MeasuredRun] = []
+
+    def without(runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
+        kept: list[MeasuredRun] = []
+        for run in runs:
+            (dropped if kind in (None, run.basis.kind) else kept).append(run)
+        return kept
+
+    if measured_runs():
+        _change(without)
+    return tuple(dropped)
+
+
+def _change(change: Callable[[Iterable[MeasuredRun]], list[MeasuredRun]]) -> None:
+    """Read, change and write the file, one dttui after the other."""
+    path = locations.measured_runs_file()
+    with _alone(path):
+        kept = _newest(change(measured_runs()))
+        lines = ",\n".join(run.model_dump_json(exclude_defaults=True) for run in kept)
+        try:
+            write_atomic(path, f'{{"version": 1, "runs": [\n{lines}\n]}}\n')
+        except OSError as fault:
+            raise locations.unwritable(path, fault) from fault
+
+
+def _newest(runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
+    """Return the newest of each kind and precision, the oldest first."""
+    count: Counter[tuple[str, str]] = Counter()
+    kept = []
+    for run in sorted(runs, key=lambda run: run.ended_at, reverse=True):
+        key = run.basis.kind, run.basis.layout.precision
+        count[key] += 1
+        if count[key] <= KEPT_RUNS:
+            kept.append(run)
+    return kept[:KEPT_IN_ALL][::-1]
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Keep other processes of this user from changing the file meanwhile. Raises UsageError."""
+    try:
+        make_private(path.parent)
+        lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as fault:
+        raise locations.unwritable(path, fault) from fault
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as fault:  # A file system without locks.
+            raise locations.unwritable(path, fault) from fault
+        yield
+    finally:
+        os.close(lock)
+
+
+def _damaged(path: Path, reason: str) -> UsageError:
+    message = _("{path} cannot be read: {reason}").format(path=path, reason=reason)
+    hint = _("It holds nothing but what jobs have taken, for estimates to learn from: move it away to go on without.")
+    return UsageError(message, hint)
