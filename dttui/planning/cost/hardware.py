@@ -188,7 +188,9 @@ class Hardware:
         if not self.sizes:
             return replace(self, gpus=min(self.gpus, count * self.gpus_per_node))
         sizes = self.sizes[:count]
-        return replace(self, gpus=sum(sizes), gpus_per_node=gcd(*sizes), sizes=sizes)
+        share = gcd(*sizes)
+        inter = replace(self.inter, bandwidth=self.inter.bandwidth * self.gpus_per_node / share)
+        return replace(self, gpus=sum(sizes), gpus_per_node=share, inter=inter, sizes=sizes)
 
     @property
     def linked(self) -> int:
