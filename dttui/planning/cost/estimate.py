@@ -19,8 +19,9 @@ from dttui.planning.cost.failure_cost import FailureCost, failure_cost
 from dttui.planning.cost.hardware import Hardware
 from dttui.planning.cost.layout import Layout
 from dttui.planning.cost.memory import MemoryEstimate, leaves_out, memory_on
+from dttui.planning.cost.residuals import Residuals, extrapolations, residuals_of
 from dttui.planning.cost.shape import Attention, ModelShape
-from dttui.planning.cost.step_time import UNCERTAINTY, TimeEstimate, step_time
+from dttui.planning.cost.step_time import TimeEstimate, step_time
 
 GB = 1e9
 LEAST_SPARE = 0.05
@@ -185,7 +186,8 @@ def describe(
     speed_ups, law = scaling(shape, layout, hardware)
     correction = hardware.correction
     learned = correction.time if correction is not None else None
-    uncertainty = learned.spread_at(traffic_share(time)) if learned is not None else UNCERTAINTY
+    spread = learned.spread_at(traffic_share(time)) if learned is not None else 0.0
+    off = Residuals(1 - spread, 1 + spread) if learned is not None else residuals_of(shape, layout, hardware)
     return Estimate(
         memory_per_gpu_gb=MemoryRange(
             low=memory.low / GB,
@@ -198,11 +200,11 @@ def describe(
         host_memory_per_gpu_gb=memory.host_bytes / GB,
         step_time_s=TimeRange(
             value=time.value,
-            low=time.best_s * (1 - uncertainty),
-            high=time.worst_s * (1 + uncertainty),
+            low=time.best_s * off.low,
+            high=time.worst_s * off.high,
             parts=time.parts,
         ),
-        assumes=[attention_assumption(shape.attention)],
+        assumes=[attention_assumption(shape.attention), *_extrapolation(shape, layout, hardware)],
         tokens_per_s=time.tokens / time.value,
         samples_per_s=layout.global_batch / time.value,
         tflops_per_gpu=time.tflops_per_gpu,
@@ -212,8 +214,14 @@ def describe(
         amdahl=law,
         collectives=collectives(shape, layout, hardware, time),
         failures=failure_cost(shape.parameters, hardware.gpus),
-        inputs=with_correction(inputs, correction, uncertainty),
+        inputs=with_correction(inputs, correction, spread),
     )
+
+
+def _extrapolation(shape: ModelShape, layout: Layout, hardware: Hardware) -> list[str]:
+    if not (told := extrapolations(shape, layout, hardware)):
+        return []
+    return [_("no run was measured with {what}: the estimate extrapolates").format(what=", ".join(told))]
 
 
 def traffic_share(time: TimeEstimate) -> float:

@@ -16,9 +16,6 @@ from dttui.planning.cost.memory import Held, held_parameters
 from dttui.planning.cost.shape import ModelShape
 from dttui.planning.cost.token_exchange import expert_exchange_s, ring_attention_s
 
-UNCERTAINTY = 0.15
-"""Half the width of the range. The runs that the constants are from are missed by 0.02 on average, those of other
-clusters and programs by 0.1, and few are tuned as well."""
 OVERLAP = 0.4
 """Share of what ZeRO-2 and 3 send each micro-batch that hides behind computing. FSDP hides nearly all of it (Zhao et
 al. 2023), DeepSpeed's first ZeRO-3 hid nothing (Narayanan et al. 2021, Table 2): the range goes from one to the other.

@@ -6,15 +6,17 @@ import importlib.util
 import sys
 from dataclasses import replace
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from types import ModuleType
 from typing import Any
 
 import pytest
 
 from dttui.planning.cost.efficiency import OTHERS, efficiency_of
+from dttui.planning.cost.estimate import estimate
 from dttui.planning.cost.hardware import Hardware, default_links, gpu_table
 from dttui.planning.cost.layout import Layout
+from dttui.planning.cost.residuals import residuals_of
 from dttui.planning.cost.shape import ModelShape, usual_shape
 from dttui.planning.cost.step_time import GRADIENT_OVERLAP, TENSOR_OVERLAP, step_time
 from dttui.planning.costing import cost
@@ -55,6 +57,42 @@ def test_runs_of_today_that_constants_are_fitted_to_are_missed_by_so_much(
     measured = [run for run in found if run.step_s is not None and (run.shape.experts is not None) == with_experts]
     assert len(measured) == count
     assert mean(abs(run.time.value / run.step_s - 1) for run in measured) <= most
+
+
+def test_ranges_hold_eight_of_ten_of_the_runs_that_they_are_from_and_are_no_wider_than_they_must(
+    bench: ModuleType,
+) -> None:
+    held, widths = [], []
+    for run in (run for run in bench.runs("fit")[0] if run.step_s is not None):
+        made = estimate(run.shape, run.layout, run.hardware, {}).step_time_s
+        held.append(made.low <= run.step_s <= made.high)
+        widths.append((made.high - made.low) / made.value)
+    assert mean(held) >= 0.8
+    assert median(widths) <= 0.40
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "changed", "word"),
+    [
+        ("RTX 4090", 8, {}, "RTX 4090"),
+        ("H100", 8, {"seq_length": 1_048_576}, "1,048,576 tokens"),
+        ("H100", 32_768, {}, "32,768 GPUs"),
+        ("H100", 8, {"parameters": 5e7}, "5e+07 parameters"),
+    ],
+)
+def test_beyond_all_measured_runs_an_estimate_says_so_and_is_wider(
+    gpu: str, gpus: int, changed: dict[str, Any], word: str
+) -> None:
+    usual = residuals_of(EIGHT, Layout(8, global_batch=8), on("H100", 8))
+    shape, layout, hardware = replace(EIGHT, **changed), Layout(gpus, global_batch=gpus), on(gpu, gpus)
+    found = residuals_of(shape, layout, hardware)
+    assert found.low < usual.low
+    assert found.high > usual.high
+    (told,) = [text for text in estimate(shape, layout, hardware, {}).assumes if "extrapolates" in text]
+    assert word in told
+    assert not any(
+        "extrapolates" in text for text in estimate(EIGHT, Layout(8, global_batch=8), on("H100", 8), {}).assumes
+    )
 
 
 @pytest.mark.parametrize("zero_stage", [0, 1])
