@@ -32,7 +32,10 @@ REMOVALS = (
     },
 )
 """One after the other, on two hosts at a time: the link to the version in use, all, the daemon too, its interpreter."""
-ORPHANED = f"until rm -rf {ROOT}; do sleep 0.1; done; kill -9 $(pgrep -f 'dtagent [s]upervise')"
+ORPHANED = (
+    "s=$(pgrep -f 'dtagent [s]upervise'); kill -STOP $s;"  # Else it may make its records anew before it is killed.
+    f" until rm -rf {ROOT}; do sleep 0.1; done; kill -9 $s"
+)
 
 
 @pytest.fixture
