@@ -124,7 +124,10 @@ class MegatronLm(Framework):
         "expert_parallel_size": Uncounted(N_("all experts are taken to be on every rank")),
         "save_interval": Uncounted(CHECKPOINTS),
         "arguments": Uncounted(
-            N_("arguments of Megatron-LM's own are not looked at, but for attention, dropout and `tp_comm_overlap`")
+            N_(
+                "arguments of Megatron-LM's own are not looked at, but for attention, dropout, `tp_comm_overlap`, "
+                "`optimizer` and `optimizer_cpu_offload`"
+            )
         ),
     }
     collective_reach: Mapping[str, SettingReach] = {
@@ -148,6 +151,15 @@ class MegatronLm(Framework):
             said.get("transformer-impl") == "local" and "use-flash-attn" not in said
         )
         return {"dropout": drops, "attention": "plain" if is_plain else "flash"}
+
+    def usual_layout(self, job: Job) -> Mapping[str, Any]:
+        """Return which optimizer its arguments choose, what they keep on the host, and that its kernels are fused."""
+        said = _said(job)
+        return {
+            "fused": True,
+            "optimizer": "momentum" if said.get("optimizer") == "sgd" else "adam",
+            "offload": "optimizer" if "optimizer-cpu-offload" in said else "none",
+        }
 
     def overlaps_tensors(self, job: Job) -> bool:
         """Whether tensor-parallel ranks send while they compute, as its arguments say."""

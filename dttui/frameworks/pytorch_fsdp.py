@@ -10,7 +10,7 @@ from pydantic import Field
 
 from dttui.frameworks.base import Framework, JobLayout, NodeLayout, Rank
 from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
-from dttui.frameworks.option_costs import ALL_PRESENT, NEUTRAL, OFFLOADED, Uncounted
+from dttui.frameworks.option_costs import ALL_PRESENT, COUNTED, NEUTRAL, Uncounted
 from dttui.frameworks.parts.batches import check_shares
 from dttui.frameworks.parts.collective_settings import in_vain
 from dttui.frameworks.parts.config_file import config_file
@@ -97,7 +97,7 @@ class PytorchFsdp(Framework):
         "reshard_after_forward": _SHARDS,
         "shard_group": _SHARDS,
         "reduce_dtype": Uncounted(N_("gradients are taken to travel as they are kept"), matters_unsaid=_widens),
-        "cpu_offload": Uncounted(OFFLOADED),
+        "cpu_offload": COUNTED,
         "state_dict": Uncounted(N_("each rank is taken to write its own part of a checkpoint")),
     }
     collective_reach: Mapping[str, SettingReach] = {
@@ -110,6 +110,10 @@ class PytorchFsdp(Framework):
         "overlap.false": SettingReach(reason=N_("fully_shard talks while it computes, and has no switch for that")),
     }
     available = True
+
+    def usual_layout(self, job: Job) -> Mapping[str, Any]:
+        """Return what CPUOffloadPolicy keeps on the host: all that is sharded."""
+        return {"fused": False, "offload": "all" if job.framework_options.get("cpu_offload") else "none"}
 
     @property
     def script_imports(self) -> ScriptImports:

@@ -194,6 +194,14 @@ class Traits(Protocol):
         """
         return {}
 
+    def usual_layout(self, job: Job) -> Mapping[str, Any]:
+        """Return what of a layout its options say, by the names of `KEPT` in dttui.planning.cost.layout.
+
+        Args:
+            job: the job, whose options or arguments may say so.
+        """
+        return {"fused": False}
+
     def overlaps_tensors(self, job: Job) -> bool:
         """Whether tensor-parallel ranks that split the sequence send parts of products while they compute others."""
         return False

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from dttui.frameworks import get_framework
 from dttui.i18n import _
 from dttui.planning.cost.assumptions import Inputs
 from dttui.planning.cost.hardware import GpuTable
+from dttui.planning.cost.layout import KEPT
 from dttui.planning.cost.layout_search import Wish
 from dttui.planning.cost.links import Links
 from dttui.planning.cost.recommend import Advice, JobAdvice, Recommendation, recommend, usual_global_batch
@@ -49,6 +51,7 @@ def advise_job(
     batch = given or usual_global_batch(costing.shape, costing.hardware)
     inputs = {name: item for name, item in costing.estimate.inputs.items() if not name.startswith("layout.")}
     wish = wish or Wish(precision=job.model.precision if job.model is not None else None)
+    wish = replace(wish, kept={**{name: getattr(costing.layout, name) for name in KEPT}, **wish.kept})
     advice = recommend(costing.shape, costing.hardware, batch, inputs, wish, batch_is_given=given is not None)
     advice = _with_gaps(advice, bare)
     hardware = costing.hardware

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
+from typing import Any
 
 from dttui.frameworks import traits_of
 from dttui.i18n import _, joined
@@ -310,7 +311,8 @@ def _layout(job: Job, shape: ModelShape, ranks: int) -> tuple[Layout | None, set
         "sequence_parallel": strategy.sequence_parallel,
         "overlap": job.communication.overlap,
     }
-    said = {name for name, value in values.items() if value is not None}
+    kept = _kept(job)
+    said = {name for name, value in values.items() if value is not None} | kept.keys()
     zero_stage = strategy.zero_stage if strategy.zero_stage is not None else framework.usual_zero_stage
     overlap = job.communication.overlap
     layout = Layout(
@@ -328,7 +330,14 @@ def _layout(job: Job, shape: ModelShape, ranks: int) -> tuple[Layout | None, set
         overlap=overlap if overlap is not None else framework.overlaps_gradients or zero_stage == 3,
         tensor_overlap=framework.overlaps_tensors(job),
     )
-    return layout, said
+    return replace(layout, **{**framework.usual_layout(job), **kept}), said
+
+
+def _kept(job: Job) -> dict[str, Any]:
+    """Return what the job says of its optimizer, and how weights and activations are kept."""
+    model = job.model or Model()
+    said = {name: getattr(model, name) for name in ("optimizer", "weights", "fused")}
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _batch(parallel: DataParallel, whole: int) -> int | None:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from dttui.i18n import _
 from dttui.planning.cost.hardware import GpuTable, GpuType, Hardware, Interconnect, default_links
-from dttui.planning.cost.layout import Layout
+from dttui.planning.cost.layout import KEPT, Layout
 from dttui.planning.cost.shape import (
     DEFAULT_SEQ_LENGTH,
     DEFAULT_VOCAB_SIZE,
@@ -21,6 +21,7 @@ from dttui.planning.cost.shape import (
     usual_shape,
 )
 from dttui.spec.known_models import known_sizes, model_meant
+from dttui.spec.lora import Lora
 from dttui.spec.models import LatentAttention
 from dttui.spec.problems import did_you_mean
 
@@ -76,6 +77,7 @@ class ModelClaim:
     shared_experts: int | None = None
     dense_layers: int | None = None
     latent: LatentAttention | None = None
+    lora: Lora | None = None
     name: str | None = None
     """Of a known model, which stands for sizes that are not said."""
 
@@ -149,6 +151,7 @@ def assume_shape(claim: ModelClaim) -> tuple[ModelShape, Inputs]:
         "head_size": round(shape.query_size / shape.heads),
         "ffn_size": shape.feed_forward_size,
         "latent": shape.latent and ", ".join(f"{name} {size}" for name, size in shape.latent if size is not None),
+        "lora": shape.lora and shape.lora.text,
     }
     idle = set() if shape.experts is not None else set(_OF_EXPERTS)
     idle |= {"ffn_size"} if shape.expert_share == 1 else set()
@@ -252,11 +255,13 @@ def layout_inputs(layout: Layout, said: set[str], hardware: Hardware) -> Inputs:
             "sequence_parallel",
             "precision",
             "schedule",
-            "offload",
             "overlap",
             "tensor_overlap",
+            "offload",
         )
     }
+    usual = Layout()
+    inputs |= {name: value for name in KEPT if (value := getattr(layout, name)) != getattr(usual, name) or name in said}
     inputs["bytes_per_gradient"] = layout.bytes_per_gradient
     inputs["peak_flops"] = hardware.gpu.peak_flops(layout.precision)
     return {

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from math import isqrt
-from typing import get_args
+from typing import Any, get_args
 
 from dttui.planning.cost.hardware import Hardware, Precision
 from dttui.planning.cost.layout import Fault, Layout, Recompute, faults
@@ -31,6 +31,8 @@ class Wish:
     sequence_parallel: bool | None = None
     precision: Precision | None = None
     """Not searched: bf16 where nothing is said."""
+    kept: Mapping[str, Any] = field(default_factory=dict)
+    """Nor are these: fields of `Layout` of which `KEPT` has the names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,7 @@ def _with_degrees(shape: ModelShape, hardware: Hardware, degrees: Layout, wish: 
                         recompute,
                         sequence,
                         wish.precision or "bf16",
+                        **wish.kept,
                     )
 
 

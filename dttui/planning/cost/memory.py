@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from math import ceil
 
 from dttui.i18n import _
-from dttui.planning.cost.layout import Layout
+from dttui.planning.cost.adapters import adapter_parameters, frozen_bytes, spared, widest_product
+from dttui.planning.cost.layout import OFFLOADED, Layout
+from dttui.planning.cost.optimizers import moment_bytes
 from dttui.planning.cost.shape import ModelShape
+from dttui.planning.cost.unfused import backward_bytes, cast_bytes, gathered_bytes, kept_beside, loss_bytes
 
 CONTEXT_BYTES = (0.6e9, 1.6e9)
 """CUDA context with its kernels, and NCCL's buffers: least and most that is usual."""
@@ -64,7 +67,7 @@ def model_states(parameters: float, layout: Layout) -> tuple[float, float, float
     """
     stage, ranks = layout.zero_stage, layout.data
     return (
-        parameters * layout.bytes_per_parameter / (ranks if stage >= 3 else 1),
+        parameters * layout.bytes_per_kept_parameter / (ranks if stage >= 3 else 1),
         parameters * layout.bytes_per_gradient / (ranks if stage >= 2 else 1),
         parameters * layout.bytes_per_optimizer_state / (ranks if stage >= 1 else 1),
     )
@@ -83,9 +86,8 @@ def stage_parameters(shape: ModelShape, stages: int, *, is_last: bool) -> float:
 
 def activation_bytes_per_layer(shape: ModelShape, layout: Layout) -> float:
     """Return bytes one layer keeps for one micro-batch (Korthikanti et al. 2022, Table 2)."""
-    tokens, width = shape.seq_length * layout.micro_batch, layout.bytes_per_parameter / 2
     if layout.recompute == "full":
-        return 2 * tokens * shape.hidden_size * width
+        return shape.seq_length * layout.micro_batch * shape.hidden_size * float(layout.residual_bytes)
     scores = 0.0 if layout.recompute == "selective" else _scores_bytes(shape, layout)
     return _products_bytes(shape, layout) + scores
 
@@ -107,16 +109,22 @@ def _products_bytes(shape: ModelShape, layout: Layout) -> float:
         passed = shape.experts_per_token + shape.shared_experts
         whole += 4 * shape.expert_share * shape.experts_per_token * shape.hidden_size
         split += 2 * shape.expert_share * passed * (3 if shape.gated else 2) * shape.width_of_expert
+    for more_whole, more_split in (kept_beside(shape, layout), spared(shape, layout)):
+        whole, split = whole + more_whole, split + more_split
     shared = layout.tensor if layout.sequence_parallel else 1
     return tokens * (whole / shared + split / layout.tensor) * width
 
 
 def _scores_bytes(shape: ModelShape, layout: Layout) -> float:
-    """Return what attention keeps of its scores: 5·a·s²·b with dropout, two without; flash four a head and token."""
+    """Return what attention keeps of its scores: 5·a·s²·b with dropout, two without; flash four a head and token.
+
+    Autocast has softmax in fp32, and casts what it gives for the product with values: 7 and 6.
+    """
     pairs = shape.heads * shape.seq_length * layout.micro_batch / layout.tensor
     if shape.attention == "flash":
         return 4 * pairs
-    return (5 if shape.dropout else 2) * pairs * shape.seq_length * (layout.bytes_per_parameter / 2)
+    each = (7 if shape.dropout else 6) if layout.casts else (5 if shape.dropout else 2)
+    return each * pairs * shape.seq_length * (layout.bytes_per_parameter / 2)
 
 
 def layers_in_flight(shape: ModelShape, layout: Layout) -> float:
@@ -135,33 +143,62 @@ def layers_in_flight(shape: ModelShape, layout: Layout) -> float:
 
 def _stage(shape: ModelShape, layout: Layout, *, is_last: bool) -> MemoryEstimate:
     tensor, pipeline = layout.tensor, layout.pipeline
+    layers = shape.layers / pipeline
     own = stage_parameters(shape, pipeline, is_last=is_last)
-    parameters, gradients, optimizer = model_states(own / tensor, layout)
+    trained = own if shape.lora is None else layers * adapter_parameters(shape)
+    parameters, gradients, optimizer = model_states(trained / tensor, layout)
+    if shape.lora is not None:
+        frozen = frozen_bytes(shape, own, layout, layers) / tensor
+        parameters += frozen / (layout.data if layout.zero_stage >= 3 else 1)
     s, b, h = shape.seq_length, layout.micro_batch, shape.hidden_size
-    layer = activation_bytes_per_layer(shape, layout)
     is_first = pipeline == 1 or not is_last
     in_flight = layers_in_flight(shape, layout) if is_first else float(ceil(shape.layers / pipeline))
+    activations = in_flight * activation_bytes_per_layer(shape, layout)
     shard = tensor if layout.sequence_parallel else 1
-    host = 0.0
-    if layout.offload != "none":
-        host, optimizer = host + optimizer, 0.0
-    if layout.offload == "all":
-        host, parameters = host + parameters, 0.0
+    logits = loss_bytes(shape, layout) if is_last else 0.0
+    again = _recomputed(shape, layout) + backward_bytes(shape, layout)
+    kept = 0.0 if layout.offload_activations else activations
+    casts = _casts(shape, layout, logits, again, is_last=is_last)
+    gathered = _gathered(shape, layout, logits, again, kept)
+    buckets = trained / tensor * layout.bytes_per_gradient if layout.bucketed else 2 * BUCKET_BYTES
+    passing = kept + max(logits, again) + casts + gathered
     parts = {
         "parameters": parameters,
         "gradients": gradients,
         "optimizer": optimizer,
-        "activations": in_flight * layer,
-        "embedding": s * b * h * min(pipeline, layout.micro_batches) / shard if is_first else 0.0,
-        "logits": 4 * s * b * h * (1 + shape.vocab_size / h) / tensor if is_last else 0.0,
-        "recomputation": _recomputed(shape, layout),
-        "gathered": _gathered(shape, layout),
-        "buckets": 2 * BUCKET_BYTES if layout.data > 1 else 0.0,
+        "activations": activations,
+        "embedding": s * b * h * min(pipeline, layout.micro_batches) / shard if is_first and shape.dropout else 0.0,
+        "logits": logits,
+        # The loss is over and its memory free by the time of the last layer's backward pass.
+        "recomputation": max(again - logits, 0.0),
+        "casts": casts,
+        "gathered": gathered,
+        "update": max(_update_bytes(trained / tensor, layout) - passing, 0.0),
+        "buckets": buckets if layout.data > 1 else 0.0,
         "context": CONTEXT_BYTES[0],
     }
+    away = OFFLOADED[layout.offload] | ({"activations"} if layout.offload_activations else set())
+    host = sum(parts[name] for name in away)
+    parts |= dict.fromkeys(away, 0.0)
     low = sum(parts.values())
-    high = (low - parts["context"] + parts["logits"] * LOSS_COPIES) * (1 + FRAGMENTATION) + CONTEXT_BYTES[1]
+    copies = parts["logits"] * LOSS_COPIES if layout.fused else 0.0
+    high = (low - parts["context"] + copies) * (1 + FRAGMENTATION) + CONTEXT_BYTES[1]
     return MemoryEstimate(parts, high, host)
+
+
+def _casts(shape: ModelShape, layout: Layout, logits: float, again: float, *, is_last: bool) -> float:
+    """What weights take in the precision that is computed in, where they are kept in another."""
+    if shape.lora is not None and shape.lora.bits is not None:
+        return widest_product(shape) / layout.tensor * layout.bytes_per_parameter
+    return cast_bytes(shape, layout, logits, again, is_last=is_last)
+
+
+def _update_bytes(parameters: float, layout: Layout) -> float:
+    """What torch's Adam takes besides for a while, when activations are gone: a root of a moment, of all parameters."""
+    if layout.fused or layout.optimizer != "adam" or OFFLOADED[layout.offload] & {"optimizer"}:
+        return 0.0
+    ranks = layout.data if layout.zero_stage >= 1 else 1
+    return parameters / ranks * moment_bytes(layout.optimizer, layout.weights) / 2
 
 
 def _recomputed(shape: ModelShape, layout: Layout) -> float:
@@ -172,9 +209,16 @@ def _recomputed(shape: ModelShape, layout: Layout) -> float:
     return scores if layout.recompute == "selective" else _products_bytes(shape, layout) + scores
 
 
-def _gathered(shape: ModelShape, layout: Layout) -> float:
-    """What a fully sharded rank holds whole for a while: parameters of two layers, the gradients of one."""
-    if layout.zero_stage < 3 or layout.data == 1:
+def _gathered(shape: ModelShape, layout: Layout, logits: float, again: float, activations: float) -> float:
+    """What a rank that keeps a share, or nothing, of the parameters holds whole for a while.
+
+    Parameters of two layers and the gradients of one; of PyTorch's own sharding what `gathered_bytes` says.
+    """
+    is_sharded = layout.zero_stage >= 3 and layout.data > 1
+    if is_sharded and not layout.fused:
+        return gathered_bytes(shape, layout, logits, again, activations)
+    if not is_sharded and "parameters" not in OFFLOADED[layout.offload]:
         return 0.0
     layer = max(shape.layer_parameters, shape.embedding_parameters) / layout.tensor
-    return layer * (GATHERED_LAYERS * layout.bytes_per_parameter + layout.bytes_per_gradient)
+    gradient = layout.bytes_per_gradient if shape.lora is None else 0
+    return layer * (GATHERED_LAYERS * layout.bytes_per_parameter + gradient)

@@ -159,6 +159,7 @@ def recommend(
             guide = _("only the size is given: the usual way for that size is shown first, then the fastest")
             candidates = (*usual, *(item for item in candidates if item.layout != usual[0].layout))
     said = {name for name in Wish.__slots__ if getattr(wish, name) is not None}
+    said |= wish.kept.keys()
     said |= {"global_batch"} if batch_is_given else set()
     return Advice(
         framework=framework,

@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
+from dttui.planning.cost.adapters import BYTES_BY_BITS, adapted, adapter_parameters, frozen_bytes
 from dttui.planning.cost.collectives import all_gather_s, all_reduce_s, group_link
 from dttui.planning.cost.hardware import Hardware, Interconnect
-from dttui.planning.cost.layout import Layout
-from dttui.planning.cost.memory import stage_parameters
+from dttui.planning.cost.layout import OFFLOADED, Layout
+from dttui.planning.cost.memory import activation_bytes_per_layer, stage_parameters
+from dttui.planning.cost.optimizers import moment_bytes
 from dttui.planning.cost.shape import ModelShape
 
 UNCERTAINTY = 0.15
@@ -33,6 +35,10 @@ BACKWARD_TRAFFIC = 1.15
 fewer, normalisation and GELU more."""
 OPTIMIZER_BYTES = 40
 """Read and written a parameter by Adam in mixed precision, with the norm of the gradients and setting them to zero."""
+_ADAMS_MOMENTS = 8
+"""Bytes of these, each of which is read and written."""
+PCIE_BANDWIDTH = 16e9
+"""Bytes a second that a fourth-generation slot reaches, one direction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +117,10 @@ def layer_time(shape: ModelShape, layout: Layout, hardware: Hardware) -> LayerTi
     elementwise = norms + kernel.move((4 * mixed + activated) * tokens / t * width)
     attention, attention_back = _attention_s(shape, layout, kernel)
     forward = products + attention + elementwise
-    backward = 2 * products + attention_back + BACKWARD_TRAFFIC * elementwise
+    adapters, dequantised = _adapters_s(shape, tokens, t, kernel)
+    forward += adapters + dequantised
+    weighed = products if shape.lora is None else 0.0
+    backward = products + weighed + 2 * adapters + dequantised + attention_back + BACKWARD_TRAFFIC * elementwise
     reduced = 2 * all_reduce_s(2 * tokens * h * width, t, group_link(hardware, t, 1))
     again = {"none": 0.0, "selective": attention, "full": forward}[layout.recompute]
     rounds = 3 if layout.recompute == "full" else 2
@@ -144,6 +153,23 @@ def _feed_forward(shape: ModelShape, tokens: int, t: int, kernel: _Kernels) -> t
     moved = 2.0 * rows * passed * size + 8 * h * shape.experts_per_token
     share = shape.expert_share
     return (1 - share) * dense[0] + share * routed, (1 - share) * dense[1] + share * moved
+
+
+def _adapters_s(shape: ModelShape, tokens: int, t: int, kernel: _Kernels) -> tuple[float, float]:
+    """Return seconds of a layer's adapters, forward, and of making its weights anew from fewer bits, each pass.
+
+    An adapter is two products, whose result is scaled and added; a token's share of experts is averaged over them.
+    """
+    if shape.lora is None:
+        return 0.0, 0.0
+    rank, adapters = shape.lora.rank, 0.0
+    for rows, columns, _count, used in adapted(shape):
+        both = kernel.product(tokens, rows / t, rank) + kernel.product(tokens, rank, columns / t)
+        adapters += used * (both + kernel.move(5 * tokens * columns / t * kernel.width))
+    if shape.lora.bits is None:
+        return adapters, 0.0
+    weights = shape.layer_weights / t
+    return adapters, kernel.move(weights * (BYTES_BY_BITS[shape.lora.bits] + kernel.width))
 
 
 def _attention_s(shape: ModelShape, layout: Layout, kernel: _Kernels) -> tuple[float, float]:
@@ -193,11 +219,16 @@ def step_time(shape: ModelShape, layout: Layout, hardware: Hardware, layer: Laye
     waiting = layers * layer.waiting
     stage = computing + again + reducing + waiting + sending
     parameters = stage_parameters(shape, p, is_last=True) / layout.tensor
+    trained = parameters if shape.lora is None else shape.layers / p * adapter_parameters(shape) / layout.tensor
     sharded = layout.data if layout.zero_stage >= 1 else 1
-    update = _Kernels(hardware, layout).move(parameters / sharded * OPTIMIZER_BYTES)
+    moved = OPTIMIZER_BYTES - 2 * (_ADAMS_MOMENTS - moment_bytes(layout.optimizer, layout.weights))
+    update = _Kernels(hardware, layout).move(trained / sharded * moved)
     recomputes = layout.recompute == "full"
     gpus = layout.ranks
-    gradients = _data_parallel_s(parameters, layers, layout, hardware, computing + again)
+    weights = parameters * layout.bytes_per_parameter
+    if shape.lora is not None:
+        weights = frozen_bytes(shape, parameters * layout.tensor, layout, shape.layers / p) / layout.tensor
+    gradients = _data_parallel_s(weights, trained, layers, layout, hardware, computing + again)
     parts = {
         "compute": m * (computing + head_s),
         "recompute": m * again,
@@ -206,7 +237,7 @@ def step_time(shape: ModelShape, layout: Layout, hardware: Hardware, layer: Laye
         "pipeline_transfer": m * sending,
         "pipeline_bubble": bubble_ratio(p, v, m) * m * stage,
         "data_parallel": gradients.usual,
-        "optimizer": update + _offload_s(parameters / sharded, layout, hardware),
+        "optimizer": update + _offload_s(shape, layout, trained / sharded, weights),
     }
     total = sum(parts.values())
     return TimeEstimate(
@@ -233,14 +264,14 @@ class _Kernels:
         self._fused_flops = peak * reached.flash
         self._bandwidth = hardware.gpu.memory_bandwidth * 1e9 * reached.memory
         self._start_s = reached.kernel_s
-        self._width = layout.bytes_per_parameter
+        self.width = layout.bytes_per_parameter
 
     def product(
         self, rows: float, inner: float, columns: float, count: float = 1.0, *, of_weights: bool = True
     ) -> float:
         """A matrix product, `count` times in one kernel; fp8 is for those with the weights of layers alone."""
         operations = 2 * rows * inner * columns * count
-        size = self._width * (rows * inner + inner * columns + rows * columns) * count
+        size = self.width * (rows * inner + inner * columns + rows * columns) * count
         return operations / (self._flops if of_weights else self._wide_flops) + size / self._bandwidth + self._start_s
 
     def fused(self, operations: float, size: float) -> float:
@@ -257,9 +288,8 @@ def _head_s(shape: ModelShape, layout: Layout, hardware: Hardware) -> float:
     tokens = shape.seq_length * layout.micro_batch
     columns = shape.vocab_size / layout.tensor
     kernel = _Kernels(hardware, layout)
-    return 3 * (
-        kernel.product(tokens, shape.hidden_size, columns, of_weights=False) + kernel.move(12 * tokens * columns)
-    )
+    product = kernel.product(tokens, shape.hidden_size, columns, of_weights=False)
+    return (3 if shape.lora is None else 2) * product + 3 * kernel.move(12 * tokens * columns)
 
 
 def _send_s(shape: ModelShape, layout: Layout, hardware: Hardware) -> float:
@@ -287,7 +317,9 @@ class _Exposed:
     """With nothing hidden."""
 
 
-def _data_parallel_s(parameters: float, layers: int, layout: Layout, hardware: Hardware, computing: float) -> _Exposed:
+def _data_parallel_s(
+    weights: float, trained: float, layers: int, layout: Layout, hardware: Hardware, computing: float
+) -> _Exposed:
     """Gradients over the data-parallel group, and what sharding adds; a share of what could hide behind computing does.
 
     Up to stage 1 gradients are reduced once a step, in or after the last micro-batch. From stage 2 on they are
@@ -295,19 +327,20 @@ def _data_parallel_s(parameters: float, layers: int, layout: Layout, hardware: H
     twice more.
 
     Args:
-        parameters: of the last stage, on one rank.
+        weights: bytes of the last stage's, on one rank.
+        trained: how many of its parameters have a gradient.
         layers: of a stage.
         layout: how the model is laid out.
         hardware: what it runs on.
         computing: seconds of a stage's layers for one micro-batch.
     """
     link = group_link(hardware, layout.data, layout.tensor)
-    gradients = parameters * layout.bytes_per_reduced_gradient
-    weights = parameters * layout.bytes_per_parameter
+    gradients = trained * layout.bytes_per_reduced_gradient
+    updated = trained * layout.bytes_per_parameter
     if layout.zero_stage < 2:
         once = all_reduce_s(gradients, layout.data, link)
         if layout.zero_stage == 1:
-            once = all_gather_s(gradients, layout.data, link) + all_gather_s(weights, layout.data, link)
+            once = all_gather_s(gradients, layout.data, link) + all_gather_s(updated, layout.data, link)
         if not layout.overlap:
             return _Exposed(once, once, once)
         least = max(once - computing, 0.0)
@@ -315,15 +348,32 @@ def _data_parallel_s(parameters: float, layers: int, layout: Layout, hardware: H
     scattering = layers * all_gather_s(gradients / layers, layout.data, link)
     gathering = layers * all_gather_s(weights / layers, layout.data, link)
     total = layout.micro_batches * (scattering + (2 * gathering if layout.zero_stage == 3 else 0.0))
-    last = gathering if layout.zero_stage == 2 else 0.0
+    last = layers * all_gather_s(updated / layers, layout.data, link) if layout.zero_stage == 2 else 0.0
     if not layout.overlap:
         return _Exposed(total + last, total + last, total + last)
     least = max(total - layout.micro_batches * computing, 0.0)
     return _Exposed(least + last, max(least, (1 - OVERLAP) * total) + last, total + last)
 
 
-def _offload_s(parameters: float, layout: Layout, hardware: Hardware) -> float:
-    """Gradients to the host, updated parameters back, over PCIe (16 GB/s reached of a fourth-generation slot)."""
-    if layout.offload == "none":
-        return 0.0
-    return parameters * (layout.bytes_per_gradient + layout.bytes_per_parameter) / 16e9
+def _offload_s(shape: ModelShape, layout: Layout, trained: float, weights: float) -> float:
+    """Return seconds of what travels over PCIe and hides behind nothing.
+
+    Once a step gradients go to the host and what it has updated comes back; each micro-batch fetches the parameters
+    that are kept there for the forward and the backward pass, and sends its activations there and back.
+
+    Args:
+        shape: the model.
+        layout: how it is laid out.
+        trained: parameters that this rank updates.
+        weights: bytes of its stage's, before they are sharded.
+    """
+    away, size = OFFLOADED[layout.offload], 0.0
+    if "optimizer" in away:
+        size += trained * (layout.bytes_per_gradient + layout.bytes_per_parameter)
+    if "parameters" in away:
+        share = layout.data if layout.zero_stage >= 3 else 1
+        size += 2 * layout.micro_batches * weights / share
+    if layout.offload_activations:
+        layers = shape.layers / layout.pipeline
+        size += 2 * layout.micro_batches * layers * activation_bytes_per_layer(shape, layout)
+    return size / PCIE_BANDWIDTH
