@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from dttui.i18n import _
 from dttui.spec import shown
+
+if TYPE_CHECKING:
+    from dttui.spec import Lora
 
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _LEAST, _MOST = 1e-12, 1e18
@@ -48,6 +52,12 @@ def add_arguments(parser: ArgumentParser, *, recommends: bool) -> None:
         ("--dropout", _("there is dropout")),
     ):
         model.add_argument(name, action=BooleanOptionalAction, help=text)
+    model.add_argument(
+        "--lora",
+        type=_lora,
+        metavar="SAYING",
+        help=_("adapters alone are trained: rank=16,targets=all,bits=4; targets: attention, or q_proj+v_proj"),
+    )
     hardware = parser.add_argument_group(_("hardware"))
     hardware.add_argument("--gpu", metavar="TYPE", help=_("type, such as A100-80GB or H100"))
     hardware.add_argument("--gpus", type=_positive, metavar="N", help=_("GPUs in all"))
@@ -83,12 +93,28 @@ def add_arguments(parser: ArgumentParser, *, recommends: bool) -> None:
     layout.add_argument(
         "--sequence-parallel", action=BooleanOptionalAction, help=_("tensor-parallel ranks split the sequence too")
     )
+    optimizers = ("adam", "adam-fused", "adam-8bit", "momentum", "sgd")
+    layout.add_argument("--optimizer", choices=optimizers, help=_("adam by default"))
+    layout.add_argument(
+        "--weights",
+        choices=("master", "autocast", "pure"),
+        help=_("in half precision: with a copy in fp32, which is the default, in fp32 alone and cast, or without fp32"),
+    )
+    layout.add_argument(
+        "--fused", action=BooleanOptionalAction, help=_("gates, loss and optimizer are fused kernels; so by default")
+    )
+    places = ("none", "optimizer", "gradients", "parameters", "all")
+    layout.add_argument(
+        "--offload", choices=places, help=_("what the host's memory keeps; with gradients the optimizer, too")
+    )
+    layout.add_argument(
+        "--offload-activations", action=BooleanOptionalAction, help=_("the host's memory keeps activations")
+    )
     if not recommends:
         layout.add_argument(
             "--schedule", choices=("1F1B", "GPipe", "ZB-H1", "ZB-H2", "ZB-V"), help=_("1F1B by default")
         )
         layout.add_argument("--compiled", action=BooleanOptionalAction, help=_("the model is compiled (torch.compile)"))
-        layout.add_argument("--offload", choices=("none", "optimizer", "all"), help=_("what the host's memory keeps"))
         layout.add_argument("--gradient-bytes", type=_one_of(2, 4, 6), choices=(2, 4, 6), help=_("a parameter's"))
 
 
@@ -101,6 +127,27 @@ def _one_of(*numbers: int) -> Callable[[str], int]:
         return found
 
     return number
+
+
+def _lora(text: str) -> Lora:
+    """Return the adapters that a text such as `rank=16,targets=all,bits=4` says."""
+    from pydantic import ValidationError
+
+    from dttui.spec import Lora
+
+    said: dict[str, Any] = {}
+    for part in text.split(","):
+        name, _sign, value = part.partition("=")
+        said[name.strip()] = int(value) if value.isdecimal() else value
+    targets = said.get("targets", "all")
+    if targets not in ("all", "attention"):
+        said["targets"] = tuple(str(targets).split("+"))
+    try:
+        return Lora.model_validate(said)
+    except ValidationError as error:
+        example = "rank=16,targets=all,bits=4"
+        told = _("{text} is not understood; write it like {example}").format(text=shown(text), example=example)
+        raise ArgumentTypeError(told) from error
 
 
 def _positive(text: str) -> int:

@@ -27,6 +27,8 @@ _OF_THE_JOB = (
     "inter_latency",
 )
 """Options that a job file and its inventory answer."""
+_KEPT = ("optimizer", "weights", "fused", "offload", "offload_activations")
+"""Those of a layout that is estimated as of one that is searched for."""
 
 
 def show_estimate(options: Namespace) -> int:
@@ -97,6 +99,7 @@ def _question(options: Namespace, layout: dict[str, Any]) -> CostQuestion:
         options.precision,
         context=options.cp,
         expert=options.ep,
+        kept=_kept(options),
     )
     return CostQuestion(claim, machine, layout, wish, options.global_batch)
 
@@ -119,6 +122,10 @@ def _said(options: Namespace) -> dict[str, Any]:
         "gradient_bytes": options.gradient_bytes,
         "schedule": options.schedule,
         "compiled": options.compiled,
-        "offload": options.offload,
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in given.items() if value is not None} | _kept(options)
+
+
+def _kept(options: Namespace) -> dict[str, Any]:
+    """Return those that `recommend` does not search."""
+    return {name: value for name in _KEPT if (value := getattr(options, name, None)) is not None}

@@ -46,7 +46,7 @@ def estimate(question: CostQuestion, submission: Submission | None) -> CostAnswe
         return _estimate_of_job(question, submission)
     shape, hardware, inputs = _assumed(question)
     said = dict(question.layout)
-    layout = usually_trained(_layout(said, hardware.gpus))
+    layout = replace(usually_trained(_layout(said, hardware.gpus)), **said)
     result = _estimated(shape, layout, hardware, inputs, set(said))
     return CostAnswer(result, [*check_shape(shape), *check_memory(result, shape.attention)])
 

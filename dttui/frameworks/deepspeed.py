@@ -8,7 +8,7 @@ from typing import Any
 
 from dttui.frameworks.base import Framework, JobLayout, NodeLayout, Rank
 from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
-from dttui.frameworks.option_costs import NEUTRAL, OFFLOADED, OVERLAP, Uncounted
+from dttui.frameworks.option_costs import COUNTED, NEUTRAL, ON_DISK, OVERLAP, Uncounted
 from dttui.frameworks.parts.collective_timeout import timeout_note
 from dttui.frameworks.parts.config_file import config_file as script_settings
 from dttui.frameworks.parts.deepspeed_config import CONFIG_FILE, check_config, config_file, options_of
@@ -31,9 +31,20 @@ _ARGUMENTS = {
 """What is put after the script's own arguments, by `config_for`."""
 
 
-def _is_adam(optimizer: Any) -> bool:
-    """Whether what DeepSpeed is asked for keeps two states a parameter, as Adam and its kin do."""
-    return isinstance(optimizer, Mapping) and "adam" in str(optimizer.get("type", "")).lower()
+_ONE_STATE = ("Adagrad", "Lion", "MuSGD", "Muon", "ASGD", "RMSprop")
+"""Optimizers that keep one number a parameter; what is not here nor in the next keeps two, as Adam."""
+_NO_STATE = ("Adafactor", "SGD")
+"""Those that keep none: Adafactor a row's and a column's (Shazeer and Stern 2018), and SGD unless it has momentum."""
+_OFFLOADS = {(False, False): "none", (True, False): "gradients", (False, True): "parameters", (True, True): "all"}
+"""By whether the optimizer is offloaded, and parameters: gradients go with the states (Ren et al. 2021)."""
+
+
+def _kept_by(optimizer: Any) -> str:
+    """Return which of the optimizers that an estimate knows keeps as much as what DeepSpeed is asked for."""
+    if not isinstance(optimizer, Mapping) or optimizer.get("type") not in (*_ONE_STATE, *_NO_STATE):
+        return "adam-fused"
+    has_momentum = optimizer.get("type") == "SGD" and (optimizer.get("params") or {}).get("momentum")
+    return "momentum" if optimizer.get("type") in _ONE_STATE or has_momentum else "sgd"
 
 
 class DeepSpeed(Framework):
@@ -59,10 +70,10 @@ class DeepSpeed(Framework):
         "config_for": NEUTRAL,
         "gradient_accumulation_steps": Uncounted(N_("a rank is taken to work on its whole share of the batch at once")),
         "gradient_clipping": Uncounted(N_("the pass over all gradients that finds their norm is not timed")),
-        "optimizer": Uncounted(N_("the states are taken to be those of Adam"), _is_adam),
+        "optimizer": COUNTED,
         "scheduler": NEUTRAL,
-        "offload_optimizer": Uncounted(OFFLOADED),
-        "offload_param": Uncounted(OFFLOADED),
+        "offload_optimizer": ON_DISK,
+        "offload_param": ON_DISK,
         "nvme_path": NEUTRAL,  # What is kept there is named with what is offloaded.
         "overlap_comm": Uncounted(OVERLAP),
         "tensor_parallel": Uncounted(N_("tensors are taken to be split as Megatron-LM splits them")),
@@ -78,6 +89,12 @@ class DeepSpeed(Framework):
     arguments_advice = N_("Or write framework_options.config_for: none, and nothing is added to its arguments.")
     available = True
     overlaps_gradients = False  # Of ZeRO stage 3 alone it does by itself.
+
+    def usual_layout(self, job: Job) -> Mapping[str, Any]:
+        """Return which optimizer its options choose, and what they keep off the GPU."""
+        said = job.framework_options
+        away = tuple(said.get(name, "none") != "none" for name in ("offload_optimizer", "offload_param"))
+        return {"fused": False, "optimizer": _kept_by(said.get("optimizer")), "offload": _OFFLOADS[away[0], away[1]]}
 
     @property
     def script_imports(self) -> ScriptImports:

@@ -127,7 +127,7 @@ class MegatronLm(Framework):
         "arguments": Uncounted(
             N_(
                 "arguments of Megatron-LM's own are not looked at, but for attention, dropout, `tp_comm_overlap`, "
-                "`expert_tensor_parallel_size` and `grad_reduce_in_bf16`"
+                "`expert_tensor_parallel_size`, `grad_reduce_in_bf16`, `optimizer` and `optimizer_cpu_offload`"
             )
         ),
     }
@@ -154,10 +154,16 @@ class MegatronLm(Framework):
         return {"dropout": drops, "attention": "plain" if is_plain else "flash"}
 
     def usual_layout(self, job: Job) -> Mapping[str, Any]:
-        """Return how its arguments share out experts and sum gradients, and whose attention it takes."""
+        """Return how its arguments share out experts, sum gradients and offload, which optimizer, and whose attention.
+
+        Its kernels are fused.
+        """
         said = _said(job)
         split = str(said.get("expert-tensor-parallel-size", ""))
         return {
+            "fused": True,
+            "optimizer": "momentum" if said.get("optimizer") == "sgd" else "adam",
+            "offload": "optimizer" if "optimizer-cpu-offload" in said else "none",
             "expert_tensor": int(split) if split.isdigit() and int(split) else None,
             "gradient_bytes": 2 if "grad-reduce-in-bf16" in said else None,
             "tuned_attention": said.get("transformer-impl") != "local",

@@ -30,7 +30,8 @@ class Uncounted:
 OptionCosts: TypeAlias = Mapping[str, "str | Uncounted"]
 """Option → its class."""
 
-OFFLOADED = N_("what is kept off the GPU is taken to be on it, and its way there and back is not timed")
+ON_DISK = Uncounted(N_("what goes to NVMe is taken to go to the host's memory"), lambda place: place != "nvme")
+"""Of where something is offloaded to: the memory of the host is counted."""
 OVERLAP = N_("how gradients are gathered and sent meanwhile is taken as usual")
 CHECKPOINTS = N_("checkpoints are taken to be written as often as loses least")
 ALL_PRESENT = Uncounted(N_("all nodes are taken to be there, from the first step to the last"))

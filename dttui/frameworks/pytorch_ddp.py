@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from dttui.frameworks.base import Framework, JobLayout, NodeLayout, Rank
 from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
@@ -56,6 +57,13 @@ class PytorchDdp(Framework):
     }
     template = "gpt"
     available = True
+
+    def usual_layout(self, job: Job) -> Mapping[str, Any]:
+        """Return that its programs are of torch's own operators, and that DDP copies gradients into buckets.
+
+        That is its gradient_as_bucket_view=False (torch.nn.parallel.DistributedDataParallel).
+        """
+        return {"fused": False, "bucketed": True}
 
     @property
     def size_guide(self) -> SizeGuide:

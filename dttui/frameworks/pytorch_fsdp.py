@@ -10,7 +10,7 @@ from pydantic import Field
 
 from dttui.frameworks.base import Framework, JobLayout, NodeLayout, Rank
 from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
-from dttui.frameworks.option_costs import ALL_PRESENT, COUNTED, NEUTRAL, OFFLOADED, Uncounted
+from dttui.frameworks.option_costs import ALL_PRESENT, COUNTED, NEUTRAL, Uncounted
 from dttui.frameworks.parts.batches import check_shares
 from dttui.frameworks.parts.collective_settings import in_vain
 from dttui.frameworks.parts.config_file import config_file
@@ -97,7 +97,7 @@ class PytorchFsdp(Framework):
         "reshard_after_forward": COUNTED,
         "shard_group": COUNTED,
         "reduce_dtype": Uncounted(N_("gradients are taken to travel as they are kept"), matters_unsaid=_widens),
-        "cpu_offload": Uncounted(OFFLOADED),
+        "cpu_offload": COUNTED,
         "state_dict": Uncounted(N_("each rank is taken to write its own part of a checkpoint")),
     }
     collective_reach: Mapping[str, SettingReach] = {
@@ -112,9 +112,13 @@ class PytorchFsdp(Framework):
     available = True
 
     def usual_layout(self, job: Job) -> Mapping[str, Any]:
-        """Return whether parameters are kept after the forward pass, where that is said: then all else is ZeRO's 3."""
+        """Return what CPUOffloadPolicy keeps on the host, all that is sharded, and whether parameters stay after use.
+
+        Where it is said that they do, or do not, all else is ZeRO's stage 3.
+        """
         said = job.framework_options.get("reshard_after_forward")
-        return {} if said is None else {"zero_stage": 3, "reshard": said}
+        kept = {} if said is None else {"zero_stage": 3, "reshard": said}
+        return {"fused": False, "offload": "all" if job.framework_options.get("cpu_offload") else "none", **kept}
 
     def shards_within_nodes(self, job: Job) -> bool:
         """Whether its option says so."""

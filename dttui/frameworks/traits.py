@@ -205,7 +205,7 @@ class Traits(Protocol):
         Args:
             job: the job, whose options or arguments may say so.
         """
-        return {}
+        return {"fused": False}
 
     def shards_within_nodes(self, job: Job) -> bool:
         """Whether ranks of a node share out a model among themselves, each node having a copy (hybrid sharding)."""

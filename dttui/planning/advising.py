@@ -23,7 +23,7 @@ from dttui.planning.cost.recommend import (
     usual_global_batch,
 )
 from dttui.planning.cost.shape import ModelShape
-from dttui.planning.costing import cost, model_shape, overlaps
+from dttui.planning.costing import cost, laid_out, model_shape, overlaps
 from dttui.planning.roster import Member
 from dttui.planning.uncounted import not_counted
 from dttui.spec.entry_points import COMMAND
@@ -71,7 +71,7 @@ def advise_job(
         inputs,
         wish,
         batch_is_given=given is not None,
-        trained=_Ways(bare),
+        trained=_Ways(bare, wish.kept),
     )
     advice = _with_gaps(advice, bare)
     hardware = costing.hardware
@@ -97,6 +97,8 @@ class _Ways:
     """A job as each framework would train it, those that can take its place; filled as they are asked for."""
 
     job: Job
+    kept: Mapping[str, Any]
+    """What is fixed besides, of `KEPT`."""
     known: dict[str | None, _Way] = field(default_factory=dict)
 
     def __call__(self, layout: Layout) -> tuple[ModelShape, Layout]:
@@ -113,10 +115,8 @@ class _Ways:
             job = self.job
             if framework != job.framework:
                 job = job.model_copy(update={"framework": framework, "framework_options": {}})
-            laid_out = traits_of(framework).usual_layout(job)
-            self.known[framework] = _Way(
-                model_shape(job)[0], laid_out, tuple(overlaps(job, stage) for stage in range(4))
-            )
+            stages = tuple(overlaps(job, stage) for stage in range(4))
+            self.known[framework] = _Way(model_shape(job)[0], {**laid_out(job), **self.kept}, stages)
         return self.known[framework]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
+from typing import Any
 
 from dttui.frameworks import traits_of
 from dttui.i18n import _, joined
@@ -347,7 +348,8 @@ def _layout(job: Job, shape: ModelShape, ranks: int, per_node: int) -> tuple[Lay
         "expert": expert if expert > 1 else None,
         "compiled": strategy.compiled,
     }
-    said = {name for name, value in values.items() if value is not None}
+    kept = _kept(job)
+    said = {name for name, value in values.items() if value is not None} | kept.keys()
     zero_stage = strategy.zero_stage if strategy.zero_stage is not None else framework.usual_zero_stage
     overlap, tensor_overlap = overlaps(job, zero_stage)
     layout = Layout(
@@ -369,7 +371,12 @@ def _layout(job: Job, shape: ModelShape, ranks: int, per_node: int) -> tuple[Lay
         shard=per_node // tensor if framework.shards_within_nodes(job) and tensor <= per_node else None,
         compiled=strategy.compiled or False,
     )
-    return replace(layout, **framework.usual_layout(job)), said
+    return replace(layout, **laid_out(job)), said
+
+
+def laid_out(job: Job) -> dict[str, Any]:
+    """Return what of a layout a job's framework has by itself, or is told, and what its model says of weights."""
+    return {**traits_of(job.framework).usual_layout(job), **_kept(job)}
 
 
 def overlaps(job: Job, zero_stage: int) -> tuple[bool, bool]:
@@ -377,6 +384,13 @@ def overlaps(job: Job, zero_stage: int) -> tuple[bool, bool]:
     said, framework = job.communication.overlap, traits_of(job.framework)
     gradients = said if said is not None else framework.overlaps_gradients or zero_stage == 3
     return gradients, framework.overlaps_tensors(job)
+
+
+def _kept(job: Job) -> dict[str, Any]:
+    """Return what the job says of its optimizer, and how weights and activations are kept."""
+    model = job.model or Model()
+    said = {name: getattr(model, name) for name in ("optimizer", "weights", "fused")}
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _batch(parallel: DataParallel, whole: int) -> int | None:

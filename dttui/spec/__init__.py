@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dttui.spec.models import Container as Container
     from dttui.spec.models import DatasetRef as DatasetRef
     from dttui.spec.models import Job as Job
+    from dttui.spec.models import Lora as Lora
     from dttui.spec.models import Model as Model
     from dttui.spec.models import Node as Node
     from dttui.spec.models import Run as Run

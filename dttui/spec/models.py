@@ -47,6 +47,7 @@ from dttui.spec.effects import FOR_SCRIPT, LAUNCHED
 from dttui.spec.entry_points import OWN_FRAMEWORKS, plugin_frameworks
 from dttui.spec.failure_causes import KIND_OF_CAUSE, CauseKind
 from dttui.spec.free_values import FreeValues
+from dttui.spec.lora import Lora
 from dttui.spec.monitoring import Alert, Logging, Monitoring, ToldKind, Visualization
 from dttui.spec.problems import PlacedValueError, check_exactly_one, did_you_mean, with_hint
 from dttui.spec.quantities import Number
@@ -79,6 +80,7 @@ __all__ = [
     "Job",
     "JobDocument",
     "Logging",
+    "Lora",
     "Model",
     "ModelParallel",
     "ModelSplitting",
@@ -238,8 +240,16 @@ class Model(Section):
     """First layers without experts."""
     latent: LatentAttention | None = None
     """Attention by compressed keys and values (MLA)."""
+    lora: Lora | None = None
+    """Adapters that are trained in the place of the weights (LoRA, QLoRA)."""
     precision: Literal["fp32", "tf32", "fp16", "bf16", "fp8"] | None = None
     """Training precision."""
+    optimizer: Literal["adam", "adam-fused", "adam-8bit", "momentum", "sgd"] | None = None
+    """Optimizer, by what it keeps of each parameter: two moments (adam), both in 8 bits, one (momentum), none (sgd)."""
+    weights: Literal["master", "autocast", "pure"] | None = None
+    """In half precision: with a copy in fp32 (master), in fp32 alone and cast (autocast), or without fp32 (pure)."""
+    fused: bool | None = None
+    """Whether gates and loss are fused kernels, of Megatron-LM, torch.compile or Liger."""
 
 
 class DatasetRef(Section):

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from dttui.i18n import _
 from dttui.planning.cost.correction import Correction, Learned, Provenance
 from dttui.planning.cost.hardware import GpuTable, GpuType, Hardware, Interconnect, default_links
-from dttui.planning.cost.layout import Layout
+from dttui.planning.cost.layout import KEPT, Layout
 from dttui.planning.cost.shape import (
     DEFAULT_SEQ_LENGTH,
     DEFAULT_VOCAB_SIZE,
@@ -23,6 +23,7 @@ from dttui.planning.cost.shape import (
     usual_shape,
 )
 from dttui.spec.known_models import known_sizes, model_meant
+from dttui.spec.lora import Lora
 from dttui.spec.models import LatentAttention
 from dttui.spec.problems import did_you_mean
 
@@ -78,6 +79,7 @@ class ModelClaim:
     shared_experts: int | None = None
     dense_layers: int | None = None
     latent: LatentAttention | None = None
+    lora: Lora | None = None
     name: str | None = None
     """Of a known model, which stands for sizes that are not said."""
 
@@ -151,6 +153,7 @@ def assume_shape(claim: ModelClaim) -> tuple[ModelShape, Inputs]:
         "head_size": round(shape.query_size / shape.heads),
         "ffn_size": shape.feed_forward_size,
         "latent": shape.latent and ", ".join(f"{name} {size}" for name, size in shape.latent if size is not None),
+        "lora": shape.lora and shape.lora.text,
     }
     idle = set() if shape.experts is not None else set(_OF_EXPERTS)
     idle |= {"ffn_size"} if shape.expert_share == 1 else set()
@@ -262,15 +265,17 @@ def layout_inputs(layout: Layout, said: set[str], hardware: Hardware) -> Inputs:
             "sequence_parallel",
             "precision",
             "schedule",
-            "offload",
             "overlap",
             "tensor_overlap",
+            "offload",
             "tuned_attention",
             "compiled",
             "reshard",
         )
     }
     # What most layouts have nothing of is named in those that have it.
+    usual = Layout()
+    inputs |= {name: value for name in KEPT if (value := getattr(layout, name)) != getattr(usual, name) or name in said}
     shared = {"context": layout.context, "expert": layout.expert, "expert_tensor": layout.expert_tensor}
     inputs |= {name: degree for name, degree in shared.items() if degree not in (None, 1)}
     inputs |= {"shard": layout.shard_ranks} if layout.shard is not None else {}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pydantic import BaseModel, ConfigDict, Field
 
 from dttui.i18n import _
+from dttui.planning.cost.adapters import trained_parameters
 from dttui.planning.cost.assumptions import Input, Inputs, with_correction
 from dttui.planning.cost.collectives import (
     CollectiveChoice,
@@ -139,6 +140,8 @@ def part_names() -> dict[str, str]:
         "logits": _("logits"),
         "recomputation": _("layer computed again"),
         "gathered": _("gathered layers"),
+        "casts": _("weights as computed with"),
+        "update": _("optimizer's step"),
         "buckets": _("gradient buckets"),
         "context": _("CUDA context"),
         "compute": _("computing"),
@@ -213,7 +216,7 @@ def describe(
         scaling=speed_ups,
         amdahl=law,
         collectives=collectives(shape, layout, hardware, time),
-        failures=failure_cost(shape.parameters, hardware.gpus),
+        failures=failure_cost(trained_parameters(shape), hardware.gpus),
         inputs=with_correction(inputs, correction, spread),
     )
 
@@ -294,8 +297,9 @@ def collectives(shape: ModelShape, layout: Layout, hardware: Hardware, time: Tim
     experts = shape.layers * shape.expert_weights
     own = (shape.parameters - experts) / layout.tensor + experts / (layout.expert * layout.tensor_of_experts)
     own /= layout.pipeline
+    trained = own * trained_parameters(shape) / shape.parameters
     link = group_link(hardware, layout.replicas, layout.tensor)
-    gradients = own * layout.bytes_per_reduced_gradient
+    gradients = trained * layout.bytes_per_reduced_gradient
     in_steps = hierarchical_all_reduce_s(gradients, layout.replicas, layout.tensor, hardware)
     # Two of the three passes over the weights are backwards, and the last micro-batch alone has gradients to send.
     backward_s = (2 / 3 * time.parts["compute"] + time.parts["recompute"]) / layout.micro_batches

@@ -8,10 +8,21 @@ from typing import Literal
 
 from dttui.i18n import _
 from dttui.planning.cost.hardware import Precision
+from dttui.planning.cost.optimizers import Optimizer, Weights, moment_bytes
 from dttui.planning.cost.shape import ModelShape
 
 Recompute = Literal["none", "selective", "full"]
-Offload = Literal["none", "optimizer", "all"]
+Offload = Literal["none", "optimizer", "gradients", "parameters", "all"]
+OFFLOADED: dict[Offload, frozenset[str]] = {
+    "none": frozenset(),
+    "optimizer": frozenset({"optimizer"}),
+    "gradients": frozenset({"optimizer", "gradients"}),
+    "parameters": frozenset({"parameters"}),
+    "all": frozenset({"optimizer", "gradients", "parameters"}),
+}
+"""Parts of memory that the host keeps: ZeRO-Offload has gradients beside the states they change (Ren et al. 2021)."""
+KEPT = ("optimizer", "weights", "fused", "bucketed", "offload", "offload_activations")
+"""What of a layout is not searched but said, of a job by itself or its framework."""
 Schedule = Literal["1F1B", "GPipe", "ZB-H1", "ZB-H2", "ZB-V"]
 """Order of forward and backward passes of a pipeline. Those of zero bubbles compute gradients of weights apart, when a
 stage would idle: H1 with the memory of 1F1B, H2 with twice that (Qi et al. 2023), V with two chunks a stage, the
@@ -44,7 +55,7 @@ class Layout:
     """A parameter's; `None` for as the usual framework keeps them, see `bytes_per_gradient`."""
     schedule: Schedule = "1F1B"
     offload: Offload = "none"
-    """What is kept in the host's memory: optimizer states, or parameters too."""
+    """What is kept in the host's memory; see `OFFLOADED`."""
     overlap: bool = True
     """Whether gradients travel while the backward pass makes others, and what chunks of layers send while they compute.
     """
@@ -64,11 +75,23 @@ class Layout:
     """Whether flash attention is by kernels made for the GPU, as Transformer Engine takes them."""
     compiled: bool = False
     """Whether element-wise operations are fused into few kernels, as torch.compile does."""
+    optimizer: Optimizer = "adam"
+    weights: Weights = "master"
+    fused: bool = True
+    """Whether gates, loss and optimizer are fused kernels, as Megatron-LM's; else they are PyTorch's operators."""
+    bucketed: bool = False
+    """Whether gradients are there a second time, in buckets, as of PyTorch's DDP without gradient_as_bucket_view."""
+    offload_activations: bool = False
+    """Whether the host keeps what layers keep for the backward pass."""
 
     @property
     def ranks(self) -> int:
         """World size."""
         return self.data * self.context * self.tensor * self.pipeline
+
+    def tokens(self, shape: ModelShape) -> float:
+        """Return how many tokens a rank works on at once."""
+        return shape.seq_length * self.micro_batch / self.context
 
     @property
     def replicas(self) -> int:
@@ -101,11 +124,26 @@ class Layout:
         return 4 if self.precision in ("fp32", "tf32") else 2
 
     @property
+    def casts(self) -> bool:
+        """Whether weights in fp32 are cast for each product."""
+        return self.weights == "autocast" and self.bytes_per_parameter < 4
+
+    @property
+    def bytes_per_kept_parameter(self) -> int:
+        """Of the copy that is there between steps."""
+        return 4 if self.casts else self.bytes_per_parameter
+
+    @property
+    def residual_bytes(self) -> int:
+        """Of a number that goes from layer to layer: autocast leaves what is added up in fp32."""
+        return self.bytes_per_kept_parameter
+
+    @property
     def bytes_per_gradient(self) -> int:
         """Four where tensors or stages are split, since Megatron-LM sums gradients in fp32; else the parameter's."""
         if self.gradient_bytes is not None:
             return self.gradient_bytes
-        return 4 if self.tensor * self.pipeline > 1 else self.bytes_per_parameter
+        return 4 if self.tensor * self.pipeline > 1 and self.weights != "pure" else self.bytes_per_kept_parameter
 
     @property
     def bytes_per_reduced_gradient(self) -> int:
@@ -115,9 +153,11 @@ class Layout:
         return min(self.bytes_per_gradient, 4)
 
     @property
-    def bytes_per_optimizer_state(self) -> int:
-        """Adam's two moments, and a master copy beside half precision: 12 in all (Rajbhandari et al. 2020)."""
-        return 8 if self.bytes_per_parameter == 4 else 12
+    def bytes_per_optimizer_state(self) -> float:
+        """Moments, and a master copy beside half precision: with Adam 12 in all (Rajbhandari et al. 2020)."""
+        is_half = self.bytes_per_parameter < 4
+        weights: Weights = self.weights if is_half else "autocast"
+        return moment_bytes(self.optimizer, weights) + (4 if weights == "master" else 0)
 
 
 def usual_batch(data: int, micro_batch: int, pipeline: int) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from math import isqrt
-from typing import TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 from dttui.planning.cost.hardware import Hardware, Precision
 from dttui.planning.cost.layout import Fault, Layout, Recompute, faults
@@ -37,6 +37,8 @@ class Wish:
     """Not searched: bf16 where nothing is said."""
     context: int | None = None
     expert: int | None = None
+    kept: Mapping[str, Any] = field(default_factory=dict)
+    """Nor are these: fields of `Layout` of which `KEPT` has the names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,7 @@ def _with_degrees(shape: ModelShape, hardware: Hardware, degrees: Layout, wish: 
                         context=degrees.context,
                         expert=degrees.expert,
                         expert_tensor=degrees.expert_tensor,
+                        **wish.kept,
                     )
 
 

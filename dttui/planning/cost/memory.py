@@ -6,9 +6,12 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from dttui.i18n import _
+from dttui.planning.cost.adapters import adapter_parameters, frozen_bytes, spared, widest_product
 from dttui.planning.cost.hardware import Hardware
-from dttui.planning.cost.layout import Layout, stage_layers
+from dttui.planning.cost.layout import OFFLOADED, Layout, stage_layers
+from dttui.planning.cost.optimizers import moment_bytes
 from dttui.planning.cost.shape import ModelShape
+from dttui.planning.cost.unfused import backward_bytes, cast_bytes, gathered_bytes, kept_beside, loss_bytes
 
 CONTEXT_BYTES = (0.6e9, 1.6e9)
 """CUDA context with its kernels, and NCCL's buffers: least and most that is usual."""
@@ -74,23 +77,28 @@ def memory_on(shape: ModelShape, layout: Layout, hardware: Hardware) -> MemoryEs
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Parameters of one rank, before sharding."""
+    """Parameters of one rank that have gradients, before sharding, and those beside that are frozen."""
 
     shared: float
     """Those that all replicas have."""
     experts: float
     """Those of its experts."""
+    frozen_bytes: float = 0.0
 
     @property
     def total(self) -> float:
         """Both."""
         return self.shared + self.experts
 
+    def sharded(self, layout: Layout) -> float:
+        """How many of them ZeRO leaves to a rank: experts are shared out among those that have the same ones."""
+        return self.shared / layout.shard_ranks + self.experts / min(layout.shard_ranks, layout.expert_replicas)
+
 
 def held_parameters(shape: ModelShape, layout: Layout, layers: float, *, is_first: bool, is_last: bool) -> Held:
     """Return how many parameters a rank of a stage with so many layers holds, tensors and experts split.
 
-    The last one has the output layer, or a copy of the embedding where that is shared.
+    The last one has the output layer, or a copy of the embedding where that is shared. Beside adapters all is frozen.
     """
     experts = layers * shape.expert_weights
     own = shape.layer_parameters * layers - experts
@@ -98,19 +106,24 @@ def held_parameters(shape: ModelShape, layout: Layout, layers: float, *, is_firs
         own += shape.embedding_parameters
     if is_last:
         own += shape.output_parameters or (0.0 if is_first else shape.embedding_parameters)
-    return Held(own / layout.tensor, experts / (layout.expert * layout.tensor_of_experts))
+    held = Held(own / layout.tensor, experts / (layout.expert * layout.tensor_of_experts))
+    if shape.lora is None:
+        return held
+    frozen = frozen_bytes(shape, own + experts, layout, layers) * held.total / (own + experts)
+    return Held(layers * adapter_parameters(shape) / layout.tensor, 0.0, frozen)
 
 
 def model_states(held: Held, layout: Layout) -> tuple[float, float, float]:
     """Return bytes of parameters, gradients and optimizer states of a rank that holds so many parameters.
 
-    ZeRO stage 1 shards optimizer states over the replicas, stage 2 gradients too, stage 3 all three; experts over
-    those ranks that have the same ones. Parameters that are kept after the forward pass are whole at the peak.
+    ZeRO stage 1 shards optimizer states over the replicas, stage 2 gradients too, stage 3 all three. Parameters that
+    are kept after the forward pass are whole at the peak.
     """
-    stage = layout.zero_stage
-    sharded = held.shared / layout.shard_ranks + held.experts / min(layout.shard_ranks, layout.expert_replicas)
+    stage, sharded = layout.zero_stage, held.sharded(layout)
+    is_split = stage >= 3 and layout.reshard
+    frozen = held.frozen_bytes / (layout.shard_ranks if is_split else 1)
     return (
-        (sharded if stage >= 3 and layout.reshard else held.total) * layout.bytes_per_parameter,
+        (sharded if is_split else held.total) * layout.bytes_per_kept_parameter + frozen,
         (sharded if stage >= 2 else held.total) * layout.bytes_per_gradient,
         (sharded if stage >= 1 else held.total) * layout.bytes_per_optimizer_state,
     )
@@ -118,9 +131,8 @@ def model_states(held: Held, layout: Layout) -> tuple[float, float, float]:
 
 def activation_bytes_per_layer(shape: ModelShape, layout: Layout) -> float:
     """Return bytes one layer keeps for one micro-batch (Korthikanti et al. 2022, Table 2)."""
-    tokens, width = shape.seq_length * layout.micro_batch / layout.context, layout.bytes_per_parameter / 2
     if layout.recompute == "full":
-        return 2 * tokens * shape.hidden_size * width
+        return layout.tokens(shape) * shape.hidden_size * layout.residual_bytes
     scores = 0.0 if layout.recompute == "selective" else _scores_bytes(shape, layout)
     return _products_bytes(shape, layout) + scores
 
@@ -132,7 +144,7 @@ def _products_bytes(shape: ModelShape, layout: Layout) -> float:
     masks of two dropouts; what is sent to experts, and what they give. Split: queries, keys, values, attention's
     result, what the activation takes in and gives, of each expert that a token goes through.
     """
-    tokens, width = shape.seq_length * layout.micro_batch / layout.context, layout.bytes_per_parameter / 2
+    tokens, width = layout.tokens(shape), layout.bytes_per_parameter / 2
     whole: float = (10 if shape.dropout else 8) * shape.hidden_size
     split = 4 * shape.query_size + 4 * shape.kv_size
     if shape.experts is None:
@@ -142,16 +154,22 @@ def _products_bytes(shape: ModelShape, layout: Layout) -> float:
         passed = shape.experts_per_token + shape.shared_experts
         whole += 4 * shape.expert_share * shape.experts_per_token * shape.hidden_size
         split += 2 * shape.expert_share * passed * (3 if shape.gated else 2) * shape.width_of_expert
+    for more_whole, more_split in (kept_beside(shape, layout), spared(shape, layout)):
+        whole, split = whole + more_whole, split + more_split
     shared = layout.tensor if layout.sequence_parallel else 1
     return tokens * (whole / shared + split / layout.tensor) * width
 
 
 def _scores_bytes(shape: ModelShape, layout: Layout) -> float:
-    """Return what attention keeps of its scores: 5·a·s²·b with dropout, two without; flash four a head and token."""
-    pairs = shape.heads * shape.seq_length * layout.micro_batch / (layout.tensor * layout.context)
+    """Return what attention keeps of its scores: 5·a·s²·b with dropout, two without; flash four a head and token.
+
+    Autocast has softmax in fp32, and casts what it gives for the product with values: 7 and 6.
+    """
+    pairs = shape.heads * layout.tokens(shape) / layout.tensor
     if shape.attention == "flash":
         return 4 * pairs
-    return (5 if shape.dropout else 2) * pairs * shape.seq_length * (layout.bytes_per_parameter / 2)
+    each = (7 if shape.dropout else 6) if layout.casts else (5 if shape.dropout else 2)
+    return each * pairs * shape.seq_length * (layout.bytes_per_parameter / 2)
 
 
 def layers_in_flight(shape: ModelShape, layout: Layout) -> float:
@@ -175,33 +193,57 @@ def _stage(shape: ModelShape, layout: Layout, layers: int, is_first: bool, is_la
     held = held_parameters(shape, layout, layers, is_first=is_first, is_last=is_last)
     parameters, gradients, optimizer = model_states(held, layout)
     s, b, h = shape.seq_length / layout.context, layout.micro_batch, shape.hidden_size
-    layer = activation_bytes_per_layer(shape, layout)
     in_flight = layers_in_flight(shape, layout) * layers / ceil(shape.layers / pipeline)
     if is_last and not is_first:
         in_flight = float(layers)
     elif not is_first:
         in_flight *= max(pipeline - 1, 1) / pipeline
+    activations = in_flight * activation_bytes_per_layer(shape, layout)
     shard = tensor if layout.sequence_parallel else 1
-    host = 0.0
-    if layout.offload != "none":
-        host, optimizer = host + optimizer, 0.0
-    if layout.offload == "all":
-        host, parameters = host + parameters, 0.0
+    logits = loss_bytes(shape, layout) if is_last else 0.0
+    again = _recomputed(shape, layout) + backward_bytes(shape, layout)
+    kept = 0.0 if layout.offload_activations else activations
+    casts = _casts(shape, layout, logits, again, is_last=is_last)
+    gathered = _gathered(shape, layout, logits, again, kept)
+    buckets = held.total * layout.bytes_per_gradient if layout.bucketed else 2 * BUCKET_BYTES
+    passing = kept + max(logits, again) + casts + gathered
     parts = {
         "parameters": parameters,
         "gradients": gradients,
         "optimizer": optimizer,
-        "activations": in_flight * layer,
-        "embedding": s * b * h * min(pipeline, layout.micro_batches) / shard if is_first else 0.0,
-        "logits": 4 * s * b * h * (1 + shape.vocab_size / h) / tensor if is_last else 0.0,
-        "recomputation": _recomputed(shape, layout),
-        "gathered": _gathered(shape, layout),
-        "buckets": 2 * BUCKET_BYTES if layout.replicas > 1 else 0.0,
+        "activations": activations,
+        "embedding": s * b * h * min(pipeline, layout.micro_batches) / shard if is_first and shape.dropout else 0.0,
+        "logits": logits,
+        # The loss is over and its memory free by the time of the last layer's backward pass.
+        "recomputation": max(again - logits, 0.0),
+        "casts": casts,
+        "gathered": gathered,
+        "update": max(_update_bytes(held, layout) - passing, 0.0),
+        "buckets": buckets if layout.replicas > 1 else 0.0,
         "context": CONTEXT_BYTES[0],
     }
+    away = OFFLOADED[layout.offload] | ({"activations"} if layout.offload_activations else set())
+    host = sum(parts[name] for name in away)
+    parts |= dict.fromkeys(away, 0.0)
     low = sum(parts.values())
-    high = (low - parts["context"] + parts["logits"] * LOSS_COPIES) * (1 + FRAGMENTATION) + CONTEXT_BYTES[1]
+    copies = parts["logits"] * LOSS_COPIES if layout.fused else 0.0
+    high = (low - parts["context"] + copies) * (1 + FRAGMENTATION) + CONTEXT_BYTES[1]
     return MemoryEstimate(parts, high, host)
+
+
+def _casts(shape: ModelShape, layout: Layout, logits: float, again: float, *, is_last: bool) -> float:
+    """What weights take in the precision that is computed in, where they are kept in another."""
+    if shape.lora is not None and shape.lora.bits is not None:
+        return widest_product(shape) / layout.tensor * layout.bytes_per_parameter
+    return cast_bytes(shape, layout, logits, again, is_last=is_last)
+
+
+def _update_bytes(held: Held, layout: Layout) -> float:
+    """What torch's Adam takes besides for a while, when activations are gone: a root of a moment, of all parameters."""
+    if layout.fused or layout.optimizer != "adam" or OFFLOADED[layout.offload] & {"optimizer"}:
+        return 0.0
+    parameters = held.sharded(layout) if layout.zero_stage >= 1 else held.total
+    return parameters * moment_bytes(layout.optimizer, layout.weights) / 2
 
 
 def _recomputed(shape: ModelShape, layout: Layout) -> float:
@@ -212,12 +254,19 @@ def _recomputed(shape: ModelShape, layout: Layout) -> float:
     return scores if layout.recompute == "selective" else _products_bytes(shape, layout) + scores
 
 
-def _gathered(shape: ModelShape, layout: Layout) -> float:
-    """What a fully sharded rank holds whole for a while: parameters of two layers, the gradients of one."""
-    if layout.zero_stage < 3 or layout.shard_ranks == 1:
+def _gathered(shape: ModelShape, layout: Layout, logits: float, again: float, activations: float) -> float:
+    """What a rank that keeps a share, or nothing, of the parameters holds whole for a while.
+
+    Parameters of two layers and the gradients of one; of PyTorch's own sharding what `gathered_bytes` says.
+    """
+    is_sharded = layout.zero_stage >= 3 and layout.shard_ranks > 1
+    if is_sharded and not layout.fused:
+        return gathered_bytes(shape, layout, logits, again, activations)
+    if not is_sharded and "parameters" not in OFFLOADED[layout.offload]:
         return 0.0
     experts = shape.expert_weights
     layer = (shape.layer_parameters - experts) / layout.tensor + experts / (layout.expert * layout.tensor_of_experts)
     layer = max(layer, shape.embedding_parameters / layout.tensor)
+    gradient = layout.bytes_per_gradient if shape.lora is None else 0
     copies = GATHERED_LAYERS if layout.reshard else 0
-    return layer * (copies * layout.bytes_per_parameter + layout.bytes_per_gradient)
+    return layer * (copies * layout.bytes_per_parameter + gradient)

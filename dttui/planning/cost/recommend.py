@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pydantic import BaseModel, ConfigDict
 
@@ -134,6 +135,10 @@ def usually_trained(layout: Layout) -> Layout:
     return replace(layout, overlap=framework.overlaps_gradients or layout.zero_stage == 3, **told)
 
 
+def _usually(shape: ModelShape, wish: Wish, layout: Layout) -> tuple[ModelShape, Layout]:
+    return shape, replace(usually_trained(layout), **wish.kept)
+
+
 def guided(parameters: float, wish: Wish) -> Wish | None:
     """Return the degrees that seed 002's guide names for a size; `None` from 10 B on, where all three are searched."""
     if parameters >= MEDIUM_MODEL or {wish.tensor, wish.pipeline} - {None, 1} or wish.zero_stage is not None:
@@ -167,7 +172,7 @@ def recommend(
         batch_is_given: whether a person named the global batch, for the source of that input.
         trained: how a layout is trained in; `None` for as the usual framework does.
     """
-    wish, trained = wish or Wish(), trained or (lambda layout: (shape, usually_trained(layout)))
+    wish, trained = wish or Wish(), trained or partial(_usually, shape, wish or Wish())
     hardware = hardware.corrected_for(wish.precision or "bf16")
     found = search(shape, hardware, global_batch, wish, trained)
     framework, why = framework_for(shape.parameters)
@@ -181,6 +186,7 @@ def recommend(
             guide = _("only the size is given: the usual way for that size is shown first, then the fastest")
             candidates = (*usual, *(item for item in candidates if item.layout != usual[0].layout))
     said = {name for name in Wish.__slots__ if getattr(wish, name) is not None}
+    said |= wish.kept.keys()
     said |= {"global_batch"} if batch_is_given else set()
     return Advice(
         framework=framework,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from dttui.spec.lora import Lora
 from dttui.spec.models import LatentAttention
 
 Attention = Literal["flash", "plain"]
@@ -53,6 +54,8 @@ class ModelShape:
     """First layers that have a feed-forward part for all, where others have experts."""
     latent: LatentAttention | None = None
     """Sizes of attention by compressed keys and values, where it is that."""
+    lora: Lora | None = None
+    """Adapters that are trained in the place of all else; `None` where all is trained."""
 
     @property
     def query_size(self) -> float:
@@ -124,6 +127,12 @@ class ModelShape:
         return self.expert_share * (self.experts or 0) * rows * self.hidden_size * self.width_of_expert
 
     @property
+    def used_feed_forward_size(self) -> float:
+        """Width of all feed-forward parts that a token goes through, on average over the layers."""
+        experts = (self.experts_per_token + self.shared_experts) * self.width_of_expert
+        return (1 - self.expert_share) * self.feed_forward_size + self.expert_share * experts
+
+    @property
     def used_parameters(self) -> float:
         """Those that a token comes by, with its embedding: all but of the experts these that it is not sent to."""
         return self.parameters - self.layers * (self.layer_weights - self.used_layer_weights)
@@ -148,16 +157,20 @@ class ModelShape:
 
         6 a weight that a token comes by, forward and backward, and 12·s·(width of all heads) a layer for its scores,
         of which causal flash attention computes half; for GPT's shape 72·B·s·L·h²·(1 + s/6h + V/12Lh). A third more of
-        the layers' where they are computed again (Narayanan et al. 2021, equation 3 and appendix).
+        the layers' where they are computed again (Narayanan et al. 2021, equation 3 and appendix). A frozen weight
+        takes 4, without those for its gradient; those of adapters are a hundredth of that, and left out.
 
         Args:
             batch: sequences.
             recompute: whether every layer's forward pass is computed again.
         """
         s = self.seq_length
-        layer = 6 * self.used_layer_weights + 12 * s * self.query_size * self.attended
-        layers = (4 / 3 if recompute else 1) * self.layers * layer
-        return batch * s * (layers + 6 * self.vocab_size * self.hidden_size)
+        passes = 6 if self.lora is None else 4
+        scores = s * self.query_size * self.attended
+        layer = passes * self.used_layer_weights + 12 * scores
+        if recompute:
+            layer += 2 * self.used_layer_weights + 4 * scores
+        return batch * s * (self.layers * layer + passes * self.vocab_size * self.hidden_size)
 
 
 def parameter_count(layers: int, hidden_size: int, seq_length: int, vocab_size: int) -> float:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
+from dttui.planning.cost.adapters import BYTES_BY_BITS, adapted
 from dttui.planning.cost.collectives import all_gather_s, all_reduce_s, group_link
 from dttui.planning.cost.hardware import Hardware, Interconnect
-from dttui.planning.cost.layout import Layout, stage_layers
-from dttui.planning.cost.memory import Held, held_parameters
+from dttui.planning.cost.layout import OFFLOADED, Layout, stage_layers
+from dttui.planning.cost.memory import Held, activation_bytes_per_layer, held_parameters
+from dttui.planning.cost.optimizers import moment_bytes
 from dttui.planning.cost.shape import ModelShape
 from dttui.planning.cost.token_exchange import expert_exchange_s, ring_attention_s
 
@@ -42,6 +44,10 @@ EXPERT_BYTES = 24
 half precision, forward. Fitted likewise; 8 if it were copied once on either side."""
 OPTIMIZER_BYTES = 40
 """Read and written a parameter by Adam in mixed precision, with the norm of the gradients and setting them to zero."""
+_ADAMS_MOMENTS = 8
+"""Bytes of these, each of which is read and written."""
+PCIE_BANDWIDTH = 16e9
+"""Bytes a second that a fourth-generation slot reaches, one direction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +156,10 @@ def layer_time(shape: ModelShape, layout: Layout, hardware: Hardware) -> LayerTi
     elementwise = norms + kernel.move(passes_each * (4 * mixed + activated) * tokens / t * width)
     attention, attention_back = _attention_s(shape, layout, kernel)
     forward = products + attention + elementwise
-    backward = 2 * products + attention_back + BACKWARD_TRAFFIC * elementwise
+    adapters, dequantised = _adapters_s(shape, tokens, t, kernel)
+    forward += adapters + dequantised
+    weighed = products if shape.lora is None else 0.0
+    backward = products + weighed + 2 * adapters + dequantised + attention_back + BACKWARD_TRAFFIC * elementwise
     reduced = 2 * all_reduce_s(2 * tokens * h * width, t, group_link(hardware, t, 1))
     again = {"none": 0.0, "selective": attention, "full": forward}[layout.recompute]
     rounds = 3 if layout.recompute == "full" else 2
@@ -189,6 +198,23 @@ def _feed_forward(shape: ModelShape, layout: Layout, tokens: int, kernel: _Kerne
     moved = 2.0 * rows * passed * size + EXPERT_BYTES * h * shape.experts_per_token
     share = shape.expert_share
     return (1 - share) * dense[0] + share * routed, (1 - share) * dense[1] + share * moved
+
+
+def _adapters_s(shape: ModelShape, tokens: int, t: int, kernel: _Kernels) -> tuple[float, float]:
+    """Return seconds of a layer's adapters, forward, and of making its weights anew from fewer bits, each pass.
+
+    An adapter is two products, whose result is scaled and added; a token's share of experts is averaged over them.
+    """
+    if shape.lora is None:
+        return 0.0, 0.0
+    rank, adapters = shape.lora.rank, 0.0
+    for rows, columns, _count, used in adapted(shape):
+        both = kernel.product(tokens, rows / t, rank) + kernel.product(tokens, rank, columns / t)
+        adapters += used * (both + kernel.move(5 * tokens * columns / t * kernel.width))
+    if shape.lora.bits is None:
+        return adapters, 0.0
+    weights = shape.layer_weights / t
+    return adapters, kernel.move(weights * (BYTES_BY_BITS[shape.lora.bits] + kernel.width))
 
 
 def _attention_s(shape: ModelShape, layout: Layout, kernel: _Kernels) -> tuple[float, float]:
@@ -240,10 +266,9 @@ def step_time(shape: ModelShape, layout: Layout, hardware: Hardware, layer: Laye
     exchanging, ring = layers * layer.experts, layers * layer.ring
     stage = computing + again + reducing + waiting + sending + exchanging + ring
     held = held_parameters(shape, layout, last, is_first=p == 1, is_last=True)
-    ours = held.total
-    if layout.zero_stage >= 1:
-        ours = held.shared / layout.shard_ranks + held.experts / min(layout.shard_ranks, layout.expert_replicas)
-    update = _Kernels(hardware, layout).move(ours * OPTIMIZER_BYTES)
+    ours = held.sharded(layout) if layout.zero_stage >= 1 else held.total
+    moved = OPTIMIZER_BYTES - 2 * (_ADAMS_MOMENTS - moment_bytes(layout.optimizer, layout.weights))
+    update = _Kernels(hardware, layout).move(ours * moved)
     recomputes = layout.recompute == "full"
     gpus = layout.ranks
     gradients = _data_parallel_s(held, layers, layout, hardware, computing + again)
@@ -257,7 +282,7 @@ def step_time(shape: ModelShape, layout: Layout, hardware: Hardware, layer: Laye
         "pipeline_transfer": m * sending,
         "pipeline_bubble": _bubble_s(layout, stage, layers * layer.weights),
         "data_parallel": gradients.usual,
-        "optimizer": update + _offload_s(ours, layout, hardware),
+        "optimizer": update + _offload_s(shape, layout, ours, held),
     }
     total = sum(parts.values())
     return TimeEstimate(
@@ -284,14 +309,14 @@ class _Kernels:
         self._fused_flops = peak * ((layout.tuned_attention and reached.tuned_flash) or reached.flash)
         self._bandwidth = hardware.gpu.memory_bandwidth * 1e9 * reached.memory
         self._start_s = reached.kernel_s
-        self._width = layout.bytes_per_parameter
+        self.width = layout.bytes_per_parameter
 
     def product(
         self, rows: float, inner: float, columns: float, count: float = 1.0, *, of_weights: bool = True
     ) -> float:
         """A matrix product, `count` times in one kernel; fp8 is for those with the weights of layers alone."""
         operations = 2 * rows * inner * columns * count
-        size = self._width * (rows * inner + inner * columns + rows * columns) * count
+        size = self.width * (rows * inner + inner * columns + rows * columns) * count
         return operations / (self._flops if of_weights else self._wide_flops) + size / self._bandwidth + self._start_s
 
     def fused(self, operations: float, size: float) -> float:
@@ -308,9 +333,8 @@ def _head_s(shape: ModelShape, layout: Layout, hardware: Hardware) -> float:
     tokens = shape.seq_length * layout.micro_batch / layout.context
     columns = shape.vocab_size / layout.tensor
     kernel = _Kernels(hardware, layout)
-    return 3 * (
-        kernel.product(tokens, shape.hidden_size, columns, of_weights=False) + kernel.move(12 * tokens * columns)
-    )
+    product = kernel.product(tokens, shape.hidden_size, columns, of_weights=False)
+    return (3 if shape.lora is None else 2) * product + 3 * kernel.move(12 * tokens * columns)
 
 
 def _send_s(shape: ModelShape, layout: Layout, hardware: Hardware) -> float:
@@ -342,7 +366,10 @@ class _Exposed:
 class _Synced:
     """Parameters of one rank that some ranks have in common."""
 
-    parameters: float
+    trained: float
+    """That have gradients."""
+    weights: float
+    """Bytes of all, with those that are frozen."""
     ranks: int
     """That have them."""
     stride: int
@@ -361,9 +388,11 @@ def _data_parallel_s(held: Held, layers: int, layout: Layout, hardware: Hardware
         hardware: what it runs on.
         computing: seconds of a stage's layers for one micro-batch.
     """
-    groups = [_Synced(held.shared, layout.replicas, layout.tensor)]
+    width, frozen = layout.bytes_per_parameter, held.frozen_bytes
+    groups = [_Synced(held.shared, frozen or held.shared * width, layout.replicas, layout.tensor)]
     if held.experts:
-        groups.append(_Synced(held.experts, layout.expert_replicas, layout.expert * layout.tensor_of_experts))
+        stride = layout.expert * layout.tensor_of_experts
+        groups.append(_Synced(held.experts, held.experts * width, layout.expert_replicas, stride))
     if layout.zero_stage < 2:
         once = sum(_reduced_s(group, layout, hardware) for group in groups)
         if not layout.overlap:
@@ -382,11 +411,11 @@ def _data_parallel_s(held: Held, layers: int, layout: Layout, hardware: Hardware
 def _reduced_s(group: _Synced, layout: Layout, hardware: Hardware) -> float:
     """Seconds of a group's gradients up to stage 1: once a step, in or after the last micro-batch."""
     link = group_link(hardware, group.ranks, group.stride)
-    gradients = group.parameters * layout.bytes_per_reduced_gradient
+    gradients = group.trained * layout.bytes_per_reduced_gradient
     if layout.zero_stage == 0:
         return all_reduce_s(gradients, group.ranks, link)
-    weights = group.parameters * layout.bytes_per_parameter
-    return all_gather_s(gradients, group.ranks, link) + all_gather_s(weights, group.ranks, link)
+    updated = group.trained * layout.bytes_per_parameter
+    return all_gather_s(gradients, group.ranks, link) + all_gather_s(updated, group.ranks, link)
 
 
 def _sharded_s(group: _Synced, layers: int, layout: Layout, hardware: Hardware) -> tuple[float, float]:
@@ -399,8 +428,8 @@ def _sharded_s(group: _Synced, layers: int, layout: Layout, hardware: Hardware) 
     ranks = min(layout.shard_ranks, group.ranks)
     link = group_link(hardware, ranks, group.stride)
     gradients, weights = (
-        group.parameters * layout.bytes_per_reduced_gradient / layers,
-        group.parameters * layout.bytes_per_parameter / layers,
+        group.trained * layout.bytes_per_reduced_gradient / layers,
+        group.weights / layers,
     )
     each = layers * all_gather_s(gradients, ranks, link)
     gathering = layers * all_gather_s(weights, ranks, link)
@@ -409,11 +438,29 @@ def _sharded_s(group: _Synced, layers: int, layout: Layout, hardware: Hardware) 
         each += layers * all_reduce_s(gradients / ranks, others, between)
     if layout.zero_stage == 3:
         each += gathering * (2 if layout.reshard else 1)
-    return each, gathering if layout.zero_stage == 2 else 0.0
+    updated = group.trained * layout.bytes_per_parameter / layers
+    return each, layers * all_gather_s(updated, ranks, link) if layout.zero_stage == 2 else 0.0
 
 
-def _offload_s(parameters: float, layout: Layout, hardware: Hardware) -> float:
-    """Gradients to the host, updated parameters back, over PCIe (16 GB/s reached of a fourth-generation slot)."""
-    if layout.offload == "none":
-        return 0.0
-    return parameters * (layout.bytes_per_gradient + layout.bytes_per_parameter) / 16e9
+def _offload_s(shape: ModelShape, layout: Layout, trained: float, held: Held) -> float:
+    """Return seconds of what travels over PCIe and hides behind nothing.
+
+    Once a step gradients go to the host and what it has updated comes back; each micro-batch fetches the parameters
+    that are kept there for the forward and the backward pass, and sends its activations there and back.
+
+    Args:
+        shape: the model.
+        layout: how it is laid out.
+        trained: parameters that this rank updates.
+        held: those of its stage, before they are sharded.
+    """
+    away, size = OFFLOADED[layout.offload], 0.0
+    if "optimizer" in away:
+        size += trained * (layout.bytes_per_gradient + layout.bytes_per_parameter)
+    if "parameters" in away:
+        weights = held.frozen_bytes or held.total * layout.bytes_per_parameter
+        size += 2 * layout.micro_batches * weights / (layout.shard_ranks if layout.zero_stage >= 3 else 1)
+    if layout.offload_activations:
+        layers = shape.layers / layout.pipeline
+        size += 2 * layout.micro_batches * layers * activation_bytes_per_layer(shape, layout)
+    return size / PCIE_BANDWIDTH
