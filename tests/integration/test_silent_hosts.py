@@ -45,6 +45,7 @@ ASKING = {
 """Verbs that ask somebody who does not answer."""
 AT_HOME = {
     "remove": "remove over --yes",
+    "calibrate": "calibrate --drop --yes",
     "envs import": "envs import",
     "render": "render {job} -o {out}/rendered",
     "init": "init {out}/made --framework command",

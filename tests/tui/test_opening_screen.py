@@ -17,6 +17,7 @@ from tests.unit.cli.test_light_verbs import PLANNER, SSH, among
 
 LIGHT = {
     "dttui.planning.cost",
+    "dttui.planning.cost.correction",
     "dttui.planning.cost.efficiency",
     "dttui.planning.cost.hardware",
     "dttui.transport.ssh.agent_socket",
