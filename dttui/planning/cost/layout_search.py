@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import isqrt
 from typing import get_args
 
-from dttui.planning.cost.hardware import Hardware, Precision
+from dttui.planning.cost.hardware import Hardware, Precision, usual_precision
 from dttui.planning.cost.layout import Fault, Layout, Recompute, faults
 from dttui.planning.cost.memory import MemoryEstimate, memory_per_gpu
 from dttui.planning.cost.shape import ModelShape
@@ -30,7 +30,7 @@ class Wish:
     recompute: Recompute | None = None
     sequence_parallel: bool | None = None
     precision: Precision | None = None
-    """Not searched: bf16 where nothing is said."""
+    """Not searched: the GPU's usual one where nothing is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,7 @@ def search(shape: ModelShape, hardware: Hardware, global_batch: int, wish: Wish 
         wish: what is fixed.
     """
     wish = wish or Wish()
+    wish = replace(wish, precision=wish.precision or usual_precision([hardware.gpu]))
     best: dict[tuple[int, int], LayoutCandidate] = {}
     smallest: LayoutCandidate | None = None
     tried = too_large = 0
