@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
-from dttui.planning import plan
 from dttui.planning.cost.assumptions import HardwareClaim, ModelClaim, assume_hardware, assume_shape
 from dttui.planning.cost.hardware import gpu_table
 from dttui.planning.cost.recommend import recommend
+from dttui.planning.planner import plan
 from dttui.spec import parse_job
 
 NODES, GPUS_PER_NODE, RUNS = 1000, 8, 5
