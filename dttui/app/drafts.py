@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dttui.frameworks.base import Framework
     from dttui.inventory.models import Environment, Inventory
     from dttui.planning.compose_state import ComposeState
+    from dttui.planning.cost_text import Shrinking
     from dttui.planning.costing import Costed
     from dttui.planning.models import Plan
     from dttui.planning.submission import Submission
@@ -109,6 +110,13 @@ class Drafts(ForCaller):
         from dttui.compose.estimates import cost_of_draft
 
         return cost_of_draft(state, inventory, statuses)
+
+    @for_caller
+    def shrinking(self, cost: DraftCost, framework: str | None) -> Shrinking:
+        """Return what would shrink the largest parts of what a draft costs; see `shrinking` of estimates."""
+        from dttui.compose.estimates import shrinking
+
+        return shrinking(cost, framework)
 
     @for_caller
     def preview(

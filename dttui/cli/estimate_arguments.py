@@ -72,6 +72,9 @@ def add_arguments(parser: ArgumentParser, *, recommends: bool) -> None:
         ("--inter-latency", _("of a message between nodes: 15us")),
     ):
         hardware.add_argument(name, type=_seconds, metavar="TIME", help=text)
+    parser.add_argument(
+        "--tokens", type=_tokens, metavar="N", help=_("to train on in all: 1e12, 15T; 20 a parameter by default")
+    )
     layout = parser.add_argument_group(_("fixed beforehand") if recommends else _("layout"))
     for name, text in (
         ("--dp", _("data-parallel degree")),
@@ -165,9 +168,20 @@ def _positive(text: str) -> int:
     return int(number)
 
 
-def _count(text: str) -> float:
+def _tokens(text: str) -> float:
+    value = _number(text)
+    if not 1 <= value < 1e18:
+        raise ArgumentTypeError(_("{text} is no number of tokens, such as 1e12 or 15T").format(text=text))
+    return value
+
+
+def _number(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?)\s*([kmbgtKMBGT]?)", text)
-    value = float(match[1]) * _SCALES[match[2].lower()] if match else 0.0
+    return float(match[1]) * _SCALES[match[2].lower()] if match else 0.0
+
+
+def _count(text: str) -> float:
+    value = _number(text)
     if not 1 <= value < 1e18:
         raise ArgumentTypeError(_("{text} is no number of parameters, such as 7e9 or 7B").format(text=text))
     if value < _LEAST_PARAMETERS:

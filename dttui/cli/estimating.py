@@ -12,7 +12,7 @@ from dttui.cli.printing import print_document, print_findings
 from dttui.cli.sources import read_submission
 from dttui.compose import CostQuestion
 from dttui.errors import ExitCode, UsageError
-from dttui.i18n import _
+from dttui.i18n import _, joined
 from dttui.planning import CLAIMED, HardwareClaim, ModelClaim, Submission, Wish
 
 _OF_THE_JOB = (
@@ -36,9 +36,11 @@ def show_estimate(options: Namespace) -> int:
     found = App().drafts.estimate(_question(options, _said(options)), _job_of(options))
     if options.output != "human":
         told = [finding.model_dump(mode="json") for finding in found.findings]
-        print_document({**found.estimate.model_dump(mode="json"), "findings": told}, options.output)
+        remedies = [remedy.model_dump(mode="json") for remedy in found.remedies]
+        document = {**found.estimate.model_dump(mode="json"), "remedies": remedies, "findings": told}
+        print_document(document, options.output)
     else:
-        print("\n".join(estimate_lines(found.estimate, time.time())))
+        print("\n".join(estimate_lines(found.estimate, time.time(), found.shrinking)))
         print_findings(found.findings)
     return ExitCode.OK
 
@@ -55,10 +57,10 @@ def show_recommendation(options: Namespace) -> int:
         print_document(document, options.output)
         return ExitCode.OK if advice.candidates else ExitCode.USAGE
     if advice.problem is not None:
-        raise UsageError(advice.problem)
+        raise UsageError(advice.problem, joined(" ", advice.ways_out))
     lines = advice_lines(found)
     if found.edits:
-        lines += edit_lines(found.edits[0], found.framework_problem)
+        lines += edit_lines(found.edits[0], [found.framework_problem, found.staying])
     print("\n".join(lines))
     return ExitCode.OK
 
@@ -101,7 +103,7 @@ def _question(options: Namespace, layout: dict[str, Any]) -> CostQuestion:
         expert=options.ep,
         kept=_kept(options),
     )
-    return CostQuestion(claim, machine, layout, wish, options.global_batch)
+    return CostQuestion(claim, machine, layout, wish, options.global_batch, options.tokens)
 
 
 def _said(options: Namespace) -> dict[str, Any]:

@@ -22,14 +22,15 @@ from dttui.planning.cost.assumptions import (
     assume_shape,
     layout_inputs,
 )
-from dttui.planning.cost.estimate import Estimate
 from dttui.planning.cost.estimate import estimate as estimated
-from dttui.planning.cost.hardware import Hardware
+from dttui.planning.cost.estimate import with_tokens
+from dttui.planning.cost.hardware import Hardware, usual_precision
 from dttui.planning.cost.layout import Layout, faults, usual_batch
+from dttui.planning.cost.layout_changes import change_texts, helpful_changes
+from dttui.planning.cost.recommend import Advice, usual_global_batch, usually_trained
 from dttui.planning.cost.recommend import recommend as recommended
-from dttui.planning.cost.recommend import usual_global_batch, usually_trained
 from dttui.planning.cost.shape import ModelShape
-from dttui.planning.costing import check_memory, check_shape, cost, cpu_remedy, is_on_unknown_cpu
+from dttui.planning.costing import check_memory, check_precision, check_shape, cost, cpu_remedy, is_on_unknown_cpu
 from dttui.planning.parallelism import check_degrees, check_splitting
 from dttui.planning.roster import Roster, make_roster
 from dttui.planning.submission import Submission
@@ -46,9 +47,8 @@ def estimate(question: CostQuestion, submission: Submission | None) -> CostAnswe
         return _estimate_of_job(question, submission)
     shape, hardware, inputs = _assumed(question)
     said = dict(question.layout)
-    layout = replace(usually_trained(_layout(said, hardware.gpus)), **said)
-    result = _estimated(shape, layout, hardware, inputs, set(said))
-    return CostAnswer(result, [*check_shape(shape), *check_memory(result, shape.attention)])
+    layout = replace(usually_trained(_layout(said, hardware)), **said)
+    return _answer(question, shape, layout, hardware, inputs, set(said))
 
 
 def recommend(question: CostQuestion, submission: Submission | None) -> AdviceAnswer:
@@ -58,6 +58,7 @@ def recommend(question: CostQuestion, submission: Submission | None) -> AdviceAn
         batch = question.global_batch or usual_global_batch(shape, hardware)
         is_given = question.global_batch is not None
         advice = recommended(shape, hardware, batch, inputs, question.wish, batch_is_given=is_given)
+        advice = _with_tokens(advice, question.tokens)
         return AdviceAnswer(
             advice, hardware.gpus, hardware.gpu.name, batch, is_given, shape_is_given(inputs), framework=None
         )
@@ -70,12 +71,19 @@ def recommend(question: CostQuestion, submission: Submission | None) -> AdviceAn
     )
     if found is None:
         raise _unknown(job, roster, findings)
+    found = replace(found, advice=_with_tokens(found.advice, question.tokens))
     candidates = found.advice.candidates
     return AdviceAnswer(
         **vars(found),
         edits=[edit_of(job, item) for item in candidates],
         framework_problem=check_framework(job.framework, candidates[0]) if candidates else None,
     )
+
+
+def _with_tokens(advice: Advice, tokens: float | None) -> Advice:
+    """Return advice whose estimates go to so many tokens; `None` leaves the usual number."""
+    told = [item.model_copy(update={"estimate": with_tokens(item.estimate, tokens)}) for item in advice.candidates]
+    return advice.model_copy(update={"candidates": told})
 
 
 def _estimate_of_job(question: CostQuestion, submission: Submission) -> CostAnswer:
@@ -87,7 +95,10 @@ def _estimate_of_job(question: CostQuestion, submission: Submission) -> CostAnsw
     said = dict(question.layout)
     if not said:
         told = [item for item in roster.findings if item.severity is Severity.WARNING]
-        return CostAnswer(costing.estimate, [*told, *check_splitting(job), *findings])
+        found = helpful_changes(costing.shape, costing.layout, costing.hardware, job.framework)
+        result = with_tokens(costing.estimate, question.tokens)
+        told += [*check_splitting(job), *findings]
+        return CostAnswer(result, told, found, change_texts(found, job.framework))
     usual = costing.layout
     split = said.get("tensor", usual.tensor) * said.get("pipeline", usual.pipeline)
     split *= said.get("context", usual.context)
@@ -98,8 +109,8 @@ def _estimate_of_job(question: CostQuestion, submission: Submission) -> CostAnsw
         batch = usual_batch(data, said.get("micro_batch", usual.micro_batch), said.get("pipeline", usual.pipeline))
     layout = replace(usual, **{"data": data, "global_batch": batch, **said})
     named = {name.removeprefix("layout.") for name in declared if name.startswith("layout.")} | said.keys()
-    changed = _estimated(costing.shape, layout, costing.hardware, costing.estimate.inputs, set(named))
-    return CostAnswer(changed, [*check_shape(costing.shape), *check_memory(changed, costing.shape.attention)])
+    shape, inputs = costing.shape, costing.estimate.inputs
+    return _answer(question, shape, layout, costing.hardware, inputs, set(named), job.framework)
 
 
 def _job_of(submission: Submission) -> tuple[Job, Roster]:
@@ -164,17 +175,34 @@ def _named(claim: ModelClaim) -> ModelClaim:
     return claim
 
 
-def _estimated(shape: ModelShape, layout: Layout, hardware: Hardware, inputs: Inputs, declared: set[str]) -> Estimate:
+def _answer(
+    question: CostQuestion,
+    shape: ModelShape,
+    layout: Layout,
+    hardware: Hardware,
+    inputs: Inputs,
+    declared: set[str],
+    framework: str | None = None,
+) -> CostAnswer:
+    """Return what a layout costs. Raises UsageError where it cannot be."""
     problems = list(faults(layout, shape, hardware.gpus, hardware.gpus_per_node))
     if problems:
         raise UsageError(
             "; ".join(problem.message for problem in problems),
             _("Change the degrees, the batches, or the number of GPUs."),
         )
-    return estimated(shape, layout, hardware, {**inputs, **layout_inputs(layout, declared, hardware)})
+    result = estimated(shape, layout, hardware, {**inputs, **layout_inputs(layout, declared, hardware)})
+    told = [*check_shape(shape), *check_precision(layout, hardware), *check_memory(result, shape, layout)]
+    found = helpful_changes(shape, layout, hardware, framework)
+    return CostAnswer(with_tokens(result, question.tokens), told, found, change_texts(found, framework))
 
 
-def _layout(said: Mapping[str, Any], gpus: int) -> Layout:
+def _layout(said: Mapping[str, Any], hardware: Hardware) -> Layout:
     pipeline = said.get("pipeline", 1)
-    data = said.get("data", max(gpus // (said.get("tensor", 1) * said.get("context", 1) * pipeline), 1))
-    return Layout(**{"data": data, "global_batch": usual_batch(data, said.get("micro_batch", 1), pipeline), **said})
+    data = said.get("data", max(hardware.gpus // (said.get("tensor", 1) * said.get("context", 1) * pipeline), 1))
+    usual: dict[str, Any] = {
+        "data": data,
+        "global_batch": usual_batch(data, said.get("micro_batch", 1), pipeline),
+        "precision": usual_precision([hardware.gpu]),
+    }
+    return Layout(**{**usual, **said})

@@ -10,8 +10,10 @@ from dttui.planning.cost.assumptions import HardwareClaim, ModelClaim
 from dttui.planning.cost.calibration import CheckedRun
 from dttui.planning.cost.correction import Learned
 from dttui.planning.cost.estimate import Estimate
+from dttui.planning.cost.layout_changes import LayoutChange
 from dttui.planning.cost.layout_search import Wish
 from dttui.planning.cost.recommend import JobAdvice
+from dttui.planning.cost_text import Shrinking
 from dttui.planning.costing import Costed
 from dttui.planning.models import Plan
 from dttui.spec.findings import Finding
@@ -30,6 +32,8 @@ class CostQuestion:
     wish: Wish = field(default_factory=Wish)
     """What a recommendation is to keep to."""
     global_batch: int | None = None
+    tokens: float | None = None
+    """To train on in all; `None` for a usual number."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,10 @@ class CostAnswer:
 
     estimate: Estimate
     findings: Sequence[Finding]
+    remedies: Sequence[LayoutChange] = ()
+    """What would shrink the largest parts of it."""
+    shrinking: Shrinking = field(default_factory=dict)
+    """The same in words."""
 
 
 @dataclass(frozen=True)
@@ -115,5 +123,5 @@ class DraftCost:
 class Offer(JobAdvice):
     """Layouts that a person may choose from, and what they were searched for."""
 
-    current: DraftCost
+    current: DraftCost = field(kw_only=True)
     """What the job has now."""

@@ -9,10 +9,12 @@ from dttui.compose.draft_answers import Degrees, DraftCost, NoEstimate, Offer
 from dttui.errors import UsageError
 from dttui.fleet.known_hardware import gpu_types, known_hardware
 from dttui.fleet.live import EnvironmentStatus, facts_of
-from dttui.i18n import _
+from dttui.i18n import _, joined
 from dttui.inventory.models import Inventory
 from dttui.planning.advising import advise_job
 from dttui.planning.compose_state import ComposeState
+from dttui.planning.cost.layout_changes import change_texts, helpful_changes
+from dttui.planning.cost_text import Shrinking
 from dttui.planning.costing import Costed, cost, cpu_remedy, is_on_unknown_cpu
 from dttui.planning.parallelism import check_degrees, context_degree, pipeline_degree
 from dttui.planning.roster import Member, Roster, computing, make_roster
@@ -35,6 +37,14 @@ def cost_of_draft(state: ComposeState, inventory: Inventory, statuses: Statuses)
     return _cost(job, make_roster(job, inventory, facts_of(statuses)), inventory)
 
 
+def shrinking(cost: DraftCost, framework: str | None) -> Shrinking:
+    """Return what would shrink the largest parts of what a draft costs, in words; nothing without an estimate."""
+    costing = cost.costed.costing if cost.costed is not None else None
+    if costing is None:
+        return {}
+    return change_texts(helpful_changes(costing.shape, costing.layout, costing.hardware, framework), framework)
+
+
 def advise(state: ComposeState, inventory: Inventory, statuses: Statuses) -> Offer:
     """Return the layouts that would run the draft's model on the ticked environments, the fastest first.
 
@@ -55,7 +65,7 @@ def advise(state: ComposeState, inventory: Inventory, statuses: Statuses) -> Off
     if advice.problem is not None:
         raise UsageError(
             _("no degrees would work: {reason}").format(reason=advice.problem),
-            _("Tick more environments, or change the model or the batch size."),
+            joined(" ", [*advice.ways_out, _("Tick more environments, or change the model or the batch size.")]),
         )
     return Offer(**vars(found), current=_cost(job, roster, inventory))
 

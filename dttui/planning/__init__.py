@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from dttui.planning.cost.recommend import Advice as Advice
     from dttui.planning.cost.recommend import JobAdvice as JobAdvice
     from dttui.planning.cost.recommend import Recommendation as Recommendation
-    from dttui.planning.cost.rules_of_thumb import RulesOfThumb as RulesOfThumb
+    from dttui.planning.input_words import default_texts as default_texts
+    from dttui.planning.input_words import input_text as input_text
+    from dttui.planning.input_words import layout_line as layout_line
+    from dttui.planning.input_words import model_line as model_line
     from dttui.planning.merged_findings import Saying as Saying
     from dttui.planning.merged_findings import merge as merge
     from dttui.planning.merged_findings import merged as merged

@@ -10,6 +10,7 @@ from dttui.i18n import _
 from dttui.planning.advising import framework_of
 from dttui.planning.cost.recommend import Advice, JobAdvice, Recommendation
 from dttui.planning.cost_text import CostTable, gap_text, memory_range, seconds
+from dttui.planning.input_words import model_line
 from dttui.sanitize import clean
 
 _WORDS = frozenset({5, 6, 7})
@@ -25,7 +26,8 @@ def sought(found: JobAdvice, labels: Mapping[str, str]) -> list[str]:
     """
     advice = found.advice
     batch = _("global batch {batch}") if found.batch_is_given else _("global batch {batch} (taken by default)")
-    told = [f"{found.gpus} × {clean(found.gpu)} · {batch.format(batch=f'{found.global_batch:,}')}"]
+    told = [model_line(item.estimate) for item in advice.candidates[:1]]
+    told.append(f"{found.gpus} × {clean(found.gpu)} · {batch.format(batch=f'{found.global_batch:,}')}")
     label = labels.get(advice.framework, advice.framework)
     told.append(_("by size alone: {framework}; {reason}").format(framework=label, reason=advice.framework_reason))
     if advice.guide:

@@ -10,7 +10,8 @@ from dttui.frameworks import get_framework, traits_of
 from dttui.i18n import _
 from dttui.planning.cost.assumptions import Inputs
 from dttui.planning.cost.correction import Learned
-from dttui.planning.cost.hardware import GpuTable
+from dttui.planning.cost.estimate import GB
+from dttui.planning.cost.hardware import GpuTable, Hardware
 from dttui.planning.cost.layout import Layout
 from dttui.planning.cost.layout_search import Wish
 from dttui.planning.cost.links import Links
@@ -21,6 +22,7 @@ from dttui.planning.cost.recommend import (
     frameworks_of,
     recommend,
     usual_global_batch,
+    within_framework,
 )
 from dttui.planning.cost.shape import ModelShape
 from dttui.planning.costing import cost, laid_out, model_shape, overlaps
@@ -75,10 +77,39 @@ def advise_job(
     )
     advice = _with_gaps(advice, bare)
     hardware = costing.hardware
-    is_given = given is not None
-    return JobAdvice(
-        advice, hardware.gpus, hardware.gpu.name, batch, is_given, shape_is_given(inputs), job.framework
-    ), []
+    found = JobAdvice(
+        advice, hardware.gpus, hardware.gpu.name, batch, given is not None, shape_is_given(inputs), job.framework
+    )
+    staying = _staying(found, costing.shape, hardware, wish)
+    return replace(found, staying=staying), []
+
+
+def _staying(found: JobAdvice, shape: ModelShape, hardware: Hardware, wish: Wish) -> str | None:
+    """Return what the job's framework can do itself, where the first layout takes another one."""
+    framework, candidates = found.framework, found.advice.candidates
+    if framework is None or not candidates or framework_of(framework, candidates[0].frameworks) == framework:
+        return None
+    own = within_framework(get_framework(framework), shape, hardware, found.global_batch, wish)
+    if own.candidates:
+        best = own.candidates[0]
+        longer = best.time.value / candidates[0].estimate.step_time_s.value - 1
+        text = _(
+            "With {framework} a step takes {share} longer: DP {data} · TP {tensor} · PP {pipeline} · ZeRO {stage}."
+        )
+        layout = best.layout
+        return text.format(
+            framework=framework,
+            share=f"{max(longer, 0):.0%}",
+            data=layout.data,
+            tensor=layout.tensor,
+            pipeline=layout.pipeline,
+            stage=layout.zero_stage,
+        )
+    if own.smallest is None:
+        return None
+    text = _("{framework} cannot hold this model here: it needs {need} GB a GPU at least, and a GPU has {room}.")
+    need, room = own.smallest.memory.high / GB, hardware.gpu.memory_bytes / GB
+    return text.format(framework=framework, need=f"{need:.0f}", room=f"{room:.0f}")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from dttui.i18n import _
@@ -14,6 +14,12 @@ from dttui.planning.cost.links import age_text
 from dttui.spec.problems import text_width
 from dttui.words import duration
 
+Shrinking = Mapping[tuple[str, str], Sequence[str]]
+"""What would shrink a part, in words, by `memory` or `time` and the part's name in an estimate."""
+LARGEST = 3
+"""Parts of which it is told what would shrink them."""
+LEAST_SHARE = 0.005
+"""Of parts that have a line of their own."""
 _PARAMETERS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
@@ -36,6 +42,8 @@ class Row:
     value: str
     share: float = 0.0
     """Of all parts together, 0 to 1; for a part alone."""
+    advice: Sequence[str] = ()
+    """What would shrink it; of the largest parts alone."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +100,13 @@ def memory_range(memory: MemoryRange) -> str:
     return "–".join(ends)
 
 
-def memory_parts(estimate: Estimate) -> list[Row]:
-    """Return the parts of a GPU's memory that are not nothing."""
-    return _parts(estimate.memory_per_gpu_gb.parts, lambda size: f"{size:.2f} GB" if size < 10 else f"{size:.1f} GB")
+def memory_parts(estimate: Estimate, shrinking: Shrinking | None = None) -> list[Row]:
+    """Return the parts of a GPU's memory, the largest first, small ones as one."""
+
+    def written(size: float) -> str:
+        return f"{size:.2f} GB" if size < 10 else f"{size:.1f} GB"
+
+    return _parts(estimate.memory_per_gpu_gb.parts, written, "memory", shrinking)
 
 
 def host_memory(estimate: Estimate) -> list[Row]:
@@ -130,9 +142,36 @@ def step_ends_text(estimate: Estimate) -> str:
     return _("{low} to {high}").format(low=seconds(step.low), high=seconds(step.high))
 
 
-def step_parts(estimate: Estimate) -> list[Row]:
-    """Return the parts of a step's time that are not nothing."""
-    return _parts(estimate.step_time_s.parts, seconds)
+def step_parts(estimate: Estimate, shrinking: Shrinking | None = None) -> list[Row]:
+    """Return the parts of a step's time, the largest first, small ones as one."""
+    return _parts(estimate.step_time_s.parts, seconds, "time", shrinking)
+
+
+def goal_rows(estimate: Estimate) -> list[Row]:
+    """Return tokens a day, how long it takes to so many tokens, and the GPUs' energy till then."""
+    goal = estimate.goal
+    if goal is None:
+        return []
+    hours = _("{span} ({hours} h)").format(span=duration(goal.hours * 3600), hours=short(goal.hours))
+    if not goal.tokens_are_given:
+        is_sparse = "model.experts" in estimate.inputs
+        dense = _("20 tokens a parameter, as Chinchilla")
+        hours += " · " + (_("20 tokens a parameter that each goes through") if is_sparse else dense)
+    rows = [
+        Row(_("tokens a day"), _counted(goal.tokens_per_day)),
+        Row(_("{tokens} tokens").format(tokens=_counted(goal.tokens)), hours),
+    ]
+    if goal.energy_kwh is not None:
+        text = _("{energy} of the GPUs alone, at full board power")
+        rows.append(Row(_("energy till then"), text.format(energy=_energy(goal.energy_kwh))))
+    return rows
+
+
+def _energy(kwh: float) -> str:
+    for scale, unit in ((1e6, "GWh"), (1e3, "MWh")):
+        if kwh >= scale:
+            return f"{_three_digits(kwh / scale)} {unit}"
+    return f"{_three_digits(kwh)} kWh"
 
 
 def rates(estimate: Estimate) -> list[Row]:
@@ -220,6 +259,10 @@ def short(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.2g}"
 
 
+def _counted(count: float) -> str:
+    return next((f"{count / scale:.3g}{letter}" for scale, letter in _PARAMETERS if count >= scale), f"{count:.0f}")
+
+
 def parameters(count: float) -> str:
     """Return a number of parameters as people call models: `7B`, `1.3B`, `125M`."""
     for scale, letter in _PARAMETERS:
@@ -228,10 +271,26 @@ def parameters(count: float) -> str:
     return f"{count:.0f}"
 
 
-def _parts(parts: Mapping[str, float], written: Callable[[float], str]) -> list[Row]:
-    names = part_names()
+def _parts(
+    parts: Mapping[str, float], written: Callable[[float], str], of: str, shrinking: Shrinking | None
+) -> list[Row]:
+    names, advice = part_names(), shrinking or {}
     total = sum(parts.values())
-    return [Row(names.get(name, name), written(value), value / total) for name, value in parts.items() if value > 0]
+    ranked = sorted(parts.items(), key=lambda item: item[1], reverse=True)
+    rows = [
+        Row(names.get(name, name), written(value), value / total, advice.get((of, name), ()))
+        for name, value in ranked
+        if value >= LEAST_SHARE * total
+    ]
+    if shrinking is not None:
+        # What remains to be said of a part that no one change shrinks; the context is what it is.
+        none = _("no single change of the layout helps")
+        rows[:LARGEST] = [
+            row if row.advice or row.label == names["context"] else replace(row, advice=(none,))
+            for row in rows[:LARGEST]
+        ]
+    rest = [value for _name, value in ranked if 0 < value < LEAST_SHARE * total]
+    return [*rows, Row(_("all else"), written(sum(rest)), sum(rest) / total)] if rest else rows
 
 
 def _three_digits(value: float) -> str:

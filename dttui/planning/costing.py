@@ -8,7 +8,7 @@ from math import gcd
 from typing import Any
 
 from dttui.frameworks import traits_of
-from dttui.i18n import _, joined
+from dttui.i18n import _, in_a_row, joined
 from dttui.planning.cost.assumptions import (
     CLAIMED,
     HardwareClaim,
@@ -25,11 +25,11 @@ from dttui.planning.cost.assumptions import (
 from dttui.planning.cost.calibration import CostBasis
 from dttui.planning.cost.correction import Learned
 from dttui.planning.cost.estimate import Estimate, estimate
-from dttui.planning.cost.hardware import GpuTable, GpuType, Hardware, Interconnect
+from dttui.planning.cost.hardware import GpuTable, GpuType, Hardware, Interconnect, Precision, usual_precision
 from dttui.planning.cost.layout import Fault, Layout, faults, usual_batch
 from dttui.planning.cost.links import Links, NodeLink, slowest_inside, slowest_link
 from dttui.planning.cost.rules_of_thumb import RulesOfThumb, rules_of_thumb
-from dttui.planning.cost.shape import Attention, ModelShape, exact_count
+from dttui.planning.cost.shape import ModelShape, exact_count
 from dttui.planning.parallelism import context_degree, expert_degree, pipeline_degree
 from dttui.planning.roster import Member
 from dttui.planning.uncounted import not_counted
@@ -115,7 +115,7 @@ def cost(
         return None, [info("no-estimate", "model", message, fault.hint)]
     inputs = {**inputs, **more}
     ranks = sum(member.slots for member in members)
-    layout, said = _layout(job, shape, ranks, hardware.gpus_per_node)
+    layout, said = _layout(job, shape, types, hardware.gpus_per_node)
     if layout is None:
         return None, []  # The degrees do not fit the ranks, which is an error of the plan already.
     findings = [_of_fault(fault, job) for fault in faults(layout, shape, ranks, hardware.gpus_per_node)]
@@ -124,7 +124,12 @@ def cost(
     result = estimate(shape, layout, hardware, inputs).model_copy(update={"not_counted": not_counted(job)})
     rules = rules_of_thumb(shape.parameters, ranks, len(members), layout.zero_stage)
     costing = Costing(shape, layout, hardware, types, link, result, rules)
-    return costing, [*check_shape(shape), *findings, *check_memory(result, shape.attention)]
+    return costing, [
+        *check_shape(shape),
+        *findings,
+        *check_precision(layout, hardware),
+        *check_memory(result, shape, layout),
+    ]
 
 
 def model_shape(job: Job) -> tuple[ModelShape, Inputs]:
@@ -214,10 +219,11 @@ def _hardware(
 
     What was measured inside hosts is what collectives reached there, of which nothing is taken off any more.
     """
-    precision = job.model.precision if job.model is not None else None
-    slowest = min(types, key=lambda gpu: (gpu.peak_flops(precision or "bf16"), gpu.memory_bytes))
+    kinds = {id(gpu): gpu for gpu in types}.values()
+    precision = _precision(job) or usual_precision(kinds)
+    slowest = min(kinds, key=lambda gpu: (gpu.peak_flops(precision), gpu.memory_bytes))
     measured = _measured_memory(members)
-    memory = measured if measured is not None else min(gpu.memory_bytes for gpu in types)
+    memory = measured if measured is not None else min(gpu.memory_bytes for gpu in kinds)
     per_node = gcd(*(member.slots for member in members))
     bandwidth, latency = _network(job, members, link)
     bandwidth = bandwidth / per_node if bandwidth is not None else None
@@ -318,12 +324,17 @@ def _declared_network(job: Job, members: Sequence[Member]) -> tuple[float | None
     return min(bandwidths, default=None), max(latencies, default=None)
 
 
-def _layout(job: Job, shape: ModelShape, ranks: int, per_node: int) -> tuple[Layout | None, set[str]]:
+def _precision(job: Job) -> Precision | None:
+    """Return the precision that a job declares."""
+    return job.model.precision if job.model is not None else None
+
+
+def _layout(job: Job, shape: ModelShape, types: Sequence[GpuType], per_node: int) -> tuple[Layout | None, set[str]]:
     strategy, framework = job.strategy, traits_of(job.framework)
-    precision = job.model.precision if job.model is not None else None
+    precision = _precision(job)
     tensor, pipeline = strategy.tensor_parallel_size or 1, pipeline_degree(strategy) or 1
     context, expert = context_degree(job), expert_degree(job)
-    data, rest = divmod(ranks, tensor * pipeline * context)
+    data, rest = divmod(len(types), tensor * pipeline * context)
     if rest or not data or strategy.data_parallel_size not in (None, data):
         return None, set()
     stages = strategy.pipeline_parallel or PipelineParallel()
@@ -362,7 +373,7 @@ def _layout(job: Job, shape: ModelShape, ranks: int, per_node: int) -> tuple[Lay
         zero_stage=zero_stage,
         recompute=strategy.recomputation or "none",
         sequence_parallel=strategy.sequence_parallel or False,
-        precision=precision or "bf16",
+        precision=precision or usual_precision({id(gpu): gpu for gpu in types}.values()),
         schedule=schedule if schedule is not None and schedule != "Interleaved" else "1F1B",
         overlap=overlap,
         tensor_overlap=tensor_overlap,
@@ -422,13 +433,23 @@ def check_shape(shape: ModelShape) -> list[Finding]:
     return [warning("parameters-differ", "model", message, _("Correct one of them: the estimate takes each as given."))]
 
 
-def check_memory(result: Estimate, attention: Attention) -> list[Finding]:
-    """Warn of a model that does not fit its GPUs, or may not."""
+def check_precision(layout: Layout, hardware: Hardware) -> list[Finding]:
+    """Warn of a precision that the GPUs lack."""
+    gpu, asked = hardware.gpu, layout.precision
+    counted = gpu.nearest(asked)
+    if counted == asked:
+        return []
+    message = _("{gpu} has no {asked}: it is counted as {counted}").format(gpu=gpu.name, asked=asked, counted=counted)
+    return [warning("precision", "model", message, _("Say precision: {counted}.").format(counted=counted))]
+
+
+def check_memory(result: Estimate, shape: ModelShape, layout: Layout) -> list[Finding]:
+    """Warn of a model that does not fit its GPUs, or may not, with what there is to do in its layout."""
     memory, room = result.memory_per_gpu_gb, result.gpu_memory_gb
     if memory.high <= room:
         return []
-    hints = [_("Shard more (zero_stage), split more (tensor or pipeline), or take a smaller micro-batch.")]
-    if attention == "plain":
+    hints = [_what_shrinks(shape, layout)]
+    if shape.attention == "plain":
         hints.append(_("Where attention is fused, say model.attention: flash."))
     if memory.low > room:
         text = _("a GPU needs {low} to {high} GB and has {room}: the model does not fit")
@@ -436,3 +457,20 @@ def check_memory(result: Estimate, attention: Attention) -> list[Finding]:
         text = _("a GPU needs {low} to {high} GB and has {room}: the model may not fit")
     message = text.format(low=f"{memory.low:.1f}", high=f"{memory.high:.1f}", room=f"{room:.1f}")
     return [warning("memory", "model", message, joined(" ", hints))]
+
+
+def _what_shrinks(shape: ModelShape, layout: Layout) -> str:
+    """Return what in a layout can be changed so that a GPU needs less."""
+    ways = []
+    if layout.data > 1 and layout.pipeline == 1 and layout.zero_stage < 3:
+        ways.append(_("shard more (zero_stage: 3)"))
+    elif layout.data > 1 and layout.zero_stage == 0:
+        ways.append(_("shard the optimizer (zero_stage: 1)"))
+    if layout.data > 1 and (shape.heads > layout.tensor or shape.layers > layout.pipeline):
+        ways.append(_("split layers (tensor or pipeline)"))
+    if layout.recompute != "full":
+        ways.append(_("compute activations again (recomputation: full)"))
+    if layout.micro_batch > 1:
+        ways.append(_("take a smaller micro-batch"))
+    ways.append(_("take more GPUs"))
+    return _("What helps: {ways}. `dttui recommend` compares layouts.").format(ways=in_a_row(ways))

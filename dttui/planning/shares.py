@@ -13,7 +13,7 @@ from dttui.frameworks.parts.config_file import SHARES_KEY
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.planning.cost.assumptions import UnknownAssumptionError
-from dttui.planning.cost.hardware import GpuTable
+from dttui.planning.cost.hardware import GpuTable, usual_precision
 from dttui.planning.costing import Costing, gpu_types
 from dttui.planning.parallelism import context_degree, pipeline_degree
 from dttui.planning.roster import Member
@@ -192,8 +192,10 @@ def _by_type(job: Job, members: Sequence[Member], table: GpuTable) -> tuple[floa
     simulated = [member.name for member in members if member.environment.simulated]
     if simulated:
         raise UnknownAssumptionError(_("the GPUs of {node} are simulated").format(node=simulated[0]))
+    types = gpu_types(members, table)
     precision = job.model.precision if job.model is not None else None
-    return tuple(gpu.peak_flops(precision or "bf16") for gpu in gpu_types(members, table))
+    precision = precision or usual_precision({id(gpu): gpu for gpu in types}.values())
+    return tuple(gpu.peak_flops(precision) for gpu in types)
 
 
 def _counts(samples: Sequence[int]) -> str:

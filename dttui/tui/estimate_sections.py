@@ -8,19 +8,20 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from dttui.i18n import _
-from dttui.planning import Estimate, Input, Plan, RulesOfThumb, amdahl_text
+from dttui.planning import Estimate, Input, Plan, amdahl_text, input_text, layout_line, model_line
 from dttui.planning.cost_text import (
     Row,
+    Shrinking,
     assumption_texts,
     failure_costs,
     gap_text,
+    goal_rows,
     host_memory,
     measured_text,
     memory_parts,
     memory_text,
     not_in_memory_text,
     rates,
-    seconds,
     short,
     step_ends_text,
     step_parts,
@@ -33,7 +34,6 @@ from dttui.tui.cost_words import fit_word, memory_bar
 from dttui.tui.symbols import hint
 from dttui.tui.widgets.cells import bar, fit, labelled
 from dttui.tui.widgets.finding_list import AXIOM
-from dttui.words import gigabytes
 
 _BAR_CELLS = 10
 _LINE_BAR_CELLS = 20
@@ -47,13 +47,18 @@ def headline(estimate: Estimate) -> Content:
     return Content.assemble((str(word), f"bold ${word.colour}"), " · ", step_text(estimate))
 
 
-def memory(estimate: Estimate) -> Content:
-    """Return the parts of a GPU's memory, and what is not counted."""
+def subject(estimate: Estimate) -> Content:
+    """Return what the estimate speaks of: model, GPUs, layout."""
+    return Content(f"{model_line(estimate)}\n{layout_line(estimate)}")
+
+
+def memory(estimate: Estimate, shrinking: Shrinking | None = None) -> Content:
+    """Return the parts of a GPU's memory, what would shrink the largest of them, and what is not counted."""
     word = fit_word(estimate)
     lines = [
         Content.assemble((memory_text(estimate), "bold"), "  ", (str(word), f"bold ${word.colour}")),
         memory_bar(estimate, _LINE_BAR_CELLS),
-        *_parts(memory_parts(estimate)),
+        *_parts(memory_parts(estimate, shrinking)),
         *_labelled(host_memory(estimate)),
     ]
     lines.append(
@@ -66,12 +71,12 @@ def memory(estimate: Estimate) -> Content:
     return Content("\n").join(lines)
 
 
-def time(estimate: Estimate) -> Content:
-    """Return the parts of a step's time, and the throughput that follows."""
+def time(estimate: Estimate, shrinking: Shrinking | None = None) -> Content:
+    """Return the parts of a step's time, what would shrink the largest of them, and what follows for a whole run."""
     lines = [
         Content.assemble((step_text(estimate), "bold"), (f"  {step_ends_text(estimate)}", "$muted")),
-        *_parts(step_parts(estimate)),
-        *_labelled(rates(estimate)),
+        *_parts(step_parts(estimate, shrinking)),
+        *_labelled([*rates(estimate), *goal_rows(estimate)]),
     ]
     return Content("\n").join(lines)
 
@@ -119,8 +124,9 @@ def formal(plan: Plan) -> Content:
     return Content("\n").join([head, *_labelled([Row(*pair) for pair in pairs])])
 
 
-def rules_of_thumb(rules: RulesOfThumb | None, estimate: Estimate) -> Content:
+def rules_of_thumb(plan: Plan, estimate: Estimate) -> Content:
     """Return what tables for usual models say, with the estimate beside them."""
+    rules = plan.rules_of_thumb
     if rules is None:
         return Content("–")
     parts = estimate.memory_per_gpu_gb.parts
@@ -155,12 +161,13 @@ def inputs(estimate: Estimate, now: float) -> Content:
     ]
     groups: dict[str, list[Content]] = {}
     for name, item in estimate.inputs.items():
-        group, own = _place(name)
-        groups.setdefault(group, []).append(_input(own, item, now))
+        prefix = name.partition(".")[0]
+        group = prefix if prefix in ("model", "efficiency", "layout", "calibration") else "hardware"
+        groups.setdefault(group, []).append(_input(name, item, now))
     titles = {
         "model": _("model"),
         "hardware": _("hardware"),
-        "efficiency": _("efficiency"),
+        "efficiency": _("reached"),
         "layout": _("layout"),
         "calibration": _("learned from jobs"),
     }
@@ -179,17 +186,12 @@ def _parts(rows: Sequence[Row]) -> list[Content]:
         lines.append(
             Content.assemble((fit(row.label, width), "$muted"), "  ", (full, "$gpu-busy"), (empty, "$gpu-track"), cells)
         )
+        lines += [Content.assemble((" →  ", "$primary"), text) for text in row.advice]
     return lines
 
 
 def _labelled(rows: Sequence[Row]) -> list[Content]:
     return labelled([(row.label, Content(clean(row.value))) for row in rows])
-
-
-def _place(name: str) -> tuple[str, str]:
-    """Return the group of an input and its name there."""
-    group, dot, own = name.partition(".")
-    return (group, own) if dot and group in ("model", "efficiency", "layout", "calibration") else ("hardware", name)
 
 
 def _sources() -> dict[str, tuple[str, str, str]]:
@@ -205,21 +207,5 @@ def _input(name: str, item: Input, now: float) -> Content:
     """Return one input, in one piece that no line break parts."""
     mark, colour, _word = _sources()[item.source]
     age = f" ({measured_text(item, now)})" if item.measured_at is not None else ""
-    text = f"{name} {clean(_value(name, item.value))}{age}".replace(" ", _NO_BREAK)
+    text = f"{input_text(name, item.value)}{age}".replace(" ", _NO_BREAK)
     return Content.assemble((f"{mark}{_NO_BREAK}", f"${colour}"), text)
-
-
-def _value(name: str, value: float | int | str | bool) -> str:
-    if isinstance(value, bool):
-        return _("yes") if value else _("no")
-    if isinstance(value, str):
-        return value
-    if name.endswith("memory_bytes"):
-        return gigabytes(int(value))
-    if name.endswith("bandwidth"):
-        return f"{value / 1e9:.4g} GB/s"
-    if name.endswith("_s"):
-        return seconds(value)
-    if name.endswith("flops"):
-        return f"{value / 1e12:.4g} TFLOP/s"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if value >= 100 else f"{value:.4g}"

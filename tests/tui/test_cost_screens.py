@@ -90,7 +90,7 @@ async def test_live_facts_count_where_they_are_known() -> None:
         assert "degrees DP 4" in told(app, "#summary")
         await pilot.press("e")
         await until(pilot, lambda: isinstance(app.screen, EstimateScreen), "the estimate is shown")
-        assert "● gpus 4" in "".join(str(part.content) for part in app.screen.query(EstimateSection)).replace(
+        assert "● 4 GPUs" in "".join(str(part.content) for part in app.screen.query(EstimateSection)).replace(
             "\xa0", " "
         )
 
@@ -241,19 +241,22 @@ async def test_the_page_about_an_estimate_has_parts_inputs_scaling_failures_and_
             str(part.border_title): str(part.content).replace("\xa0", " ") for part in app.screen.query(EstimateSection)
         }
         for title, words in {
-            "Memory of the fullest GPU": ("activations", "not counted: ", "✗ does not fit"),
-            "Time of a step": ("data parallel", "tokens/s", "of the peak"),
+            "What it is of": ("Llama-like, 7B: 32 layers of 4,096", "14 × A100-80GB on ", "14 replicas, ZeRO 0"),
+            "Memory of the fullest GPU": ("activations", "not counted: ", "✗ does not fit", "→  ZeRO 1: "),
+            "Time of a step": ("data parallel", "tokens/s", "of the peak", "tokens a day", "140B tokens", "MWh"),
             "More nodes, same global batch": ("nodes  speed-up  efficiency", "3 "),
             "Failures and checkpoints": ("checkpoint every", "Young and Daly"),
             "Rules of thumb, no part of the estimate": ("(estimate: 112 GB)",),
             "In formal terms": ("S = (N, M, C, D)", "pytorch-dev-env", "data 14 × tensor 1 × pipeline 1", "nccl"),
             "The four axioms": ("✓ gradients are synchronised", "⚠ communication costs"),
-            "What it rests on": ("● gpus 14", "◆ parameters 7,000,000,000", "○ layers 32"),
+            "What it rests on": ("● 14 GPUs", "◆ 7B parameters", "○ 32 layers", "○ 5.50 µs to start a kernel"),
         }.items():
             for word in words:
                 assert word in parts[title]
         await pilot.press("end")
-        await until(pilot, lambda: "peak_flops" in screen_text(app).replace("\xa0", " "), "the keys scroll to the end")
+        await until(
+            pilot, lambda: "peak 312 TFLOP/s" in screen_text(app).replace("\xa0", " "), "the keys scroll to the end"
+        )
         await pilot.press("e")
         await until(pilot, lambda: isinstance(app.screen, ComposeScreen), "back at the job")
 

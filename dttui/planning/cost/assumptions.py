@@ -239,6 +239,8 @@ def _hardware_inputs(claim: HardwareClaim, hardware: Hardware, gpu: GpuType) -> 
             value=hardware.gpus_per_node, source="declared" if claim.gpus_per_node is not None else "default"
         ),
     }
+    if gpu.power is not None:
+        inputs["gpu.power"] = Input(value=gpu.power, source="declared")
     for name, link in (("intra", hardware.intra), ("inter", hardware.inter)):
         for field, value in (("bandwidth", link.bandwidth), ("latency_s", link.latency_s)):
             said = getattr(claim, f"{name}_{field}") is not None

@@ -25,6 +25,8 @@ from dttui.planning.cost.shape import Attention, ModelShape
 from dttui.planning.cost.step_time import TimeEstimate, step_time
 
 GB = 1e9
+TOKENS_PER_PARAMETER = 20
+"""Where nobody says how long to train: what is best for its compute (Hoffmann et al. 2022, Chinchilla)."""
 LEAST_SPARE = 0.05
 """Share of a GPU's memory below which what fits is called tight: the driver, a peak or a longer batch takes it."""
 COMMUNICATION = ("tensor_parallel", "context_parallel", "expert_parallel", "pipeline_transfer", "data_parallel")
@@ -85,6 +87,21 @@ class Amdahl(_Value):
     """Of any number of nodes; `None` where nothing limits it."""
 
 
+class TokenGoal(_Value):
+    """What training to a number of tokens takes, at the estimated step time and without interruptions."""
+
+    tokens: float
+    """In all."""
+    tokens_are_given: bool
+    """Whether a person said so; else `TOKENS_PER_PARAMETER` for each parameter that a token comes by."""
+    tokens_per_day: float
+    """All GPUs together."""
+    hours: float
+    """To that many tokens."""
+    energy_kwh: float | None
+    """Of the GPUs alone at their full board power, kWh; `None` where the table of GPUs does not have it."""
+
+
 class Estimate(_Value):
     """What a job costs."""
 
@@ -116,6 +133,8 @@ class Estimate(_Value):
     """How to synchronise the replicas: gradients by all-reduce, parameters at the start by broadcast."""
     failures: FailureCost
     """What failures cost, and how often to write a checkpoint."""
+    goal: TokenGoal | None = None
+    """Tokens a day, hours and energy to so many tokens; `None` in records of before."""
     inputs: dict[str, Input]
     """Every number that went in."""
     assumes: list[str] = Field(default_factory=list)
@@ -207,7 +226,12 @@ def describe(
             high=time.worst_s * off.high,
             parts=time.parts,
         ),
-        assumes=[attention_assumption(shape.attention), *_extrapolation(shape, layout, hardware)],
+        goal=_usual_goal(shape, hardware, time.tokens / time.value),
+        assumes=[
+            attention_assumption(shape.attention),
+            *_precision_assumption(layout, hardware, inputs),
+            *_extrapolation(shape, layout, hardware),
+        ],
         tokens_per_s=time.tokens / time.value,
         samples_per_s=layout.global_batch / time.value,
         tflops_per_gpu=time.tflops_per_gpu,
@@ -235,6 +259,44 @@ def traffic_share(time: TimeEstimate) -> float:
     sent = sum(parts[name] for name in COMMUNICATION if name not in once)
     idle = parts["pipeline_bubble"] * sent / stage if stage else 0.0
     return min((sum(parts[name] for name in COMMUNICATION) + idle) / time.value, 1.0)
+
+
+def with_tokens(estimate: Estimate, tokens: float | None) -> Estimate:
+    """Return an estimate that goes to so many tokens; `None` leaves the usual number."""
+    usual = estimate.goal
+    if tokens is None or usual is None:
+        return estimate
+    longer = tokens / usual.tokens
+    energy = usual.energy_kwh * longer if usual.energy_kwh is not None else None
+    goal = TokenGoal(
+        tokens=tokens,
+        tokens_are_given=True,
+        tokens_per_day=usual.tokens_per_day,
+        hours=usual.hours * longer,
+        energy_kwh=energy,
+    )
+    return estimate.model_copy(update={"goal": goal})
+
+
+def _usual_goal(shape: ModelShape, hardware: Hardware, tokens_per_s: float) -> TokenGoal:
+    tokens = TOKENS_PER_PARAMETER * shape.used_parameters
+    hours, power = tokens / tokens_per_s / 3600, hardware.gpu.power
+    return TokenGoal(
+        tokens=tokens,
+        tokens_are_given=False,
+        tokens_per_day=tokens_per_s * 86400,
+        hours=hours,
+        energy_kwh=hours * hardware.gpus * power / 1000 if power is not None else None,
+    )
+
+
+def _precision_assumption(layout: Layout, hardware: Hardware, inputs: Inputs) -> list[str]:
+    """Say why a precision is taken that is not the usual one."""
+    said = inputs.get("layout.precision")
+    if layout.precision == "bf16" or said is None or said.source != "default":
+        return []
+    text = _("{precision}, since {gpu} has no bf16")
+    return [text.format(precision=layout.precision, gpu=hardware.gpu.name)]
 
 
 def scaling(shape: ModelShape, layout: Layout, hardware: Hardware) -> tuple[list[Scaling], Amdahl | None]:

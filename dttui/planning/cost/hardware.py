@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
@@ -74,13 +75,22 @@ class GpuType(BaseModel):
         """Memory of one GPU."""
         return self.memory_gib * GIB
 
+    def nearest(self, precision: Precision) -> Precision:
+        """Return the precision itself, or the nearest that the GPU has where it lacks this one."""
+        return next(name for name in _FALLBACK[precision] if getattr(self, name) is not None)
+
     def peak_flops(self, precision: Precision) -> float:
         """Return the peak in FLOP/s: of the nearest precision the GPU has, where it lacks this one."""
-        for name in _FALLBACK[precision]:
-            peak: float | None = getattr(self, name)
-            if peak is not None:
-                return peak * 1e12
-        return self.fp32 * 1e12
+        peak: float = getattr(self, self.nearest(precision))
+        return peak * 1e12
+
+
+def usual_precision(gpus: Iterable[GpuType]) -> Precision:
+    """Return what training is in where nobody says: bf16, or the best half precision that all types have."""
+    types = list(gpus)
+    if all(gpu.bf16 for gpu in types):
+        return "bf16"
+    return "fp16" if all(gpu.fp16 for gpu in types) else "fp32"
 
 
 class GpuTable(BaseModel):

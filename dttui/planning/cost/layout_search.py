@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import isqrt
 from typing import Any, TypeAlias, get_args
 
-from dttui.planning.cost.hardware import Hardware, Precision
+from dttui.planning.cost.hardware import Hardware, Precision, usual_precision
 from dttui.planning.cost.layout import Fault, Layout, Recompute, faults
 from dttui.planning.cost.memory import MemoryEstimate, memory_on
 from dttui.planning.cost.shape import ModelShape
@@ -34,7 +34,7 @@ class Wish:
     recompute: Recompute | None = None
     sequence_parallel: bool | None = None
     precision: Precision | None = None
-    """Not searched: bf16 where nothing is said."""
+    """Not searched: the GPU's usual one where nothing is said."""
     context: int | None = None
     expert: int | None = None
     kept: Mapping[str, Any] = field(default_factory=dict)
@@ -79,6 +79,7 @@ def search(
         trained: how a layout is trained in; `None` for as it is.
     """
     wish = wish or Wish()
+    wish = replace(wish, precision=wish.precision or usual_precision([hardware.gpu]))
     best: dict[tuple[int, int], LayoutCandidate] = {}
     smallest: LayoutCandidate | None = None
     tried = too_large = 0

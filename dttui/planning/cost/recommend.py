@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
-from dttui.frameworks import frameworks, get_framework
+from dttui.frameworks import Framework, frameworks, get_framework
 from dttui.frameworks.traits import Spread
 from dttui.i18n import _
 from dttui.planning.cost.assumptions import Inputs, layout_inputs
 from dttui.planning.cost.estimate import GB, LEAST_SPARE, Estimate, describe
 from dttui.planning.cost.hardware import Hardware
-from dttui.planning.cost.layout import Layout
+from dttui.planning.cost.layout import KEPT, Layout
 from dttui.planning.cost.layout_search import Found, LayoutCandidate, Trained, Wish, search
 from dttui.planning.cost.shape import ModelShape
+from dttui.planning.cost.ways_out import ways_out
 from dttui.spec.models import Job
 
 SMALL_MODEL = 1e9
@@ -24,6 +25,8 @@ MEDIUM_MODEL = 10e9
 _BY_ZERO_STAGE = (Spread.REPLICAS, Spread.ZERO_1, Spread.ZERO_2, Spread.ZERO_3)
 
 TOKENS_PER_STEP = 1e6
+LEAST_TOLD = 0.001
+"""Share of a step from which on it is told what gradients take."""
 
 
 class Recommendation(BaseModel):
@@ -83,7 +86,9 @@ class Advice(BaseModel):
     too_large: int
     """How many of them need more memory than a GPU has."""
     problem: str | None = None
-    """Why there is no candidate, and what would help."""
+    """Why there is no candidate."""
+    ways_out: list[str] = Field(default_factory=list)
+    """What would help then, a sentence each."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,8 @@ class JobAdvice:
     """Whether the model's layers and hidden size are; else those of a published model of its size are taken."""
     framework: str | None
     """The job's; `None` without a job, or where it names none."""
+    staying: str | None = None
+    """What the job's framework can do itself, where it cannot train in the first layout."""
 
 
 def framework_for(parameters: float) -> tuple[str, str]:
@@ -130,7 +137,9 @@ def usually_trained(layout: Layout) -> Layout:
     if not able:
         return layout
     framework = get_framework(able[0])
-    told = {**framework.usual_layout(Job(name="any", framework=framework.name))}
+    bare = Layout()
+    told = {name: getattr(bare, name) for name in (*KEPT, "tuned_attention")}
+    told |= framework.usual_layout(Job(name="any", framework=framework.name))
     told |= {name: getattr(layout, name) for name in ("expert_tensor", "gradient_bytes")}
     return replace(layout, overlap=framework.overlaps_gradients or layout.zero_stage == 3, **told)
 
@@ -200,6 +209,41 @@ def recommend(
         tried=found.tried,
         too_large=found.too_large,
         problem=None if best is not None else _problem(shape, hardware, global_batch, found),
+        ways_out=list(ways_out(shape, hardware, wish)) if found.smallest is not None else [],
+    )
+
+
+def within_framework(
+    framework: Framework, shape: ModelShape, hardware: Hardware, global_batch: int, wish: Wish
+) -> Found:
+    """Return what a search comes to among the layouts that one framework can train in.
+
+    Args:
+        framework: the one.
+        shape: the model.
+        hardware: what there is.
+        global_batch: sequences a step.
+        wish: what is fixed; its degrees and its sharding are left aside.
+    """
+    bounds: list[Wish] = [
+        replace(wish, data=None, tensor=1, pipeline=1, zero_stage=stage)
+        for stage, spread in enumerate(_BY_ZERO_STAGE)
+        if spread in framework.spreads
+    ]
+    free = replace(wish, data=None, tensor=None, pipeline=None, zero_stage=None)
+    if Spread.TENSORS in framework.spreads:
+        bounds.append(free)
+    elif Spread.STAGES in framework.spreads:
+        bounds.append(replace(free, tensor=1))
+    trained = partial(_usually, shape, wish)
+    found = [search(shape, hardware, global_batch, bound, trained) for bound in bounds]
+    able = [item for one in found for item in one.candidates if framework.name in frameworks_of(item.layout)]
+    least = [one.smallest for one in found if one.smallest is not None]
+    return Found(
+        tuple(sorted(able, key=lambda item: item.time.value)),
+        sum(one.tried for one in found),
+        sum(one.too_large for one in found),
+        min(least, key=lambda item: item.memory.high) if least and not able else None,
     )
 
 
@@ -280,7 +324,7 @@ def reasons(hardware: Hardware, item: LayoutCandidate, best: LayoutCandidate) ->
                 degree=layout.pipeline, share=_percent(share.bubble)
             )
         )
-    if layout.data > 1:
+    if share.data >= LEAST_TOLD:
         told.append(_("gradients take {share}").format(share=_percent(share.data)))
     if layout.recompute != "none":
         told.append(_("computing activations again takes {share}").format(share=_percent(share.again)))
@@ -315,10 +359,10 @@ def _against(item: LayoutCandidate, best: LayoutCandidate) -> list[str]:
 def _problem(shape: ModelShape, hardware: Hardware, global_batch: int, found: Found) -> str:
     if found.smallest is not None:
         need = found.smallest.memory.high / GB
-        text = _("the model needs at least {need} GB a GPU, and a GPU has {memory} GB; take more GPUs, or offload")
+        text = _("training all of the model needs at least {need} GB a GPU, and a GPU has {memory} GB")
         if shape.attention == "plain":
             text = _(
-                "the model needs at least {need} GB a GPU, and a GPU has {memory} GB; take more GPUs, offload, or say "
+                "training all of the model needs at least {need} GB a GPU, and a GPU has {memory} GB; say "
                 "`attention: flash` where attention is fused"
             )
         return text.format(need=f"{need:.1f}", memory=f"{hardware.gpu.memory_bytes / GB:.1f}")

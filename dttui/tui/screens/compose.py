@@ -23,6 +23,7 @@ from dttui.i18n import _
 from dttui.inventory import Inventory
 from dttui.jobs import Board, Changed, JobDirectory, read_events
 from dttui.planning import ComposeState, Plan, Submission, success_message
+from dttui.planning.cost_text import Shrinking
 from dttui.sanitize import clean
 from dttui.spec import Finding, Job
 from dttui.tui import symbols
@@ -286,7 +287,9 @@ class ComposeScreen(Screen[None]):
         if preview.plan is None or not preview.plan.nodes:
             self._refuse(self.state.validate() or preview.findings)
         else:
-            self.app.push_screen(PreviewScreen(preview.plan, (*self.state.validate(), *preview.findings)))
+            self.app.push_screen(
+                PreviewScreen(preview.plan, (*self.state.validate(), *preview.findings), self._what_shrinks)
+            )
 
     @work(exclusive=True, group="check")
     async def action_check(self) -> None:
@@ -347,9 +350,14 @@ class ComposeScreen(Screen[None]):
             return
         preview = await self._looked_ahead()
         if preview.plan is not None and preview.plan.estimate is not None:
-            self.app.push_screen(EstimateScreen(preview.plan, preview.plan.estimate))
+            self.app.push_screen(EstimateScreen(preview.plan, preview.plan.estimate, self._what_shrinks()))
         else:
             cost_dialogs.tell_absence(self.app, await self.draft.cost_now())
+
+    def _what_shrinks(self) -> Shrinking:
+        """Return what would shrink the largest parts of what the draft costs; some milliseconds, when it is shown."""
+        cost = self.draft.cost
+        return self._drafts.shrinking(cost, self.state.framework) if cost is not None else {}
 
     @work(exclusive=True, group="launch")
     async def action_launch(self) -> None:

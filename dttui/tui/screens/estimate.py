@@ -13,6 +13,7 @@ from textual.screen import Screen
 
 from dttui.i18n import _
 from dttui.planning import Estimate, Plan
+from dttui.planning.cost_text import Shrinking
 from dttui.sanitize import clean
 from dttui.tui import estimate_sections as sections
 from dttui.tui.commands import N_
@@ -39,11 +40,12 @@ class EstimateScreen(Screen[None]):
         Binding("escape,e", "app.pop_screen", N_("back"), id="estimate.back", tooltip=N_("Go back to the job")),
     ]
 
-    def __init__(self, plan: Plan, estimate: Estimate) -> None:
-        """Show a plan, and what it costs."""
+    def __init__(self, plan: Plan, estimate: Estimate, shrinking: Shrinking) -> None:
+        """Show a plan, what it costs, and what would shrink the largest parts of that."""
         super().__init__()
         self._plan = plan
         self._estimate = estimate
+        self._shrinking = shrinking
 
     def compose(self) -> ComposeResult:
         """Lay out the sections, in two columns where there is room."""
@@ -51,13 +53,14 @@ class EstimateScreen(Screen[None]):
         left = Content.assemble(("dttui ", "bold"), (_("estimate"), "bold $primary"), "  ", clean(plan.job_name))
         yield TitleBar(left, sections.headline(estimate))
         with VerticalScroll(id="estimate-scroll"):
+            yield EstimateSection(_("What it is of"), sections.subject(estimate))
             with Horizontal(id="estimate-columns"):
                 with Vertical():
-                    yield EstimateSection(_("Memory of the fullest GPU"), sections.memory(estimate))
-                    rules = sections.rules_of_thumb(plan.rules_of_thumb, estimate)
+                    yield EstimateSection(_("Memory of the fullest GPU"), sections.memory(estimate, self._shrinking))
+                    rules = sections.rules_of_thumb(plan, estimate)
                     yield EstimateSection(_("Rules of thumb, no part of the estimate"), rules)
                 with Vertical():
-                    yield EstimateSection(_("Time of a step"), sections.time(estimate))
+                    yield EstimateSection(_("Time of a step"), sections.time(estimate, self._shrinking))
                     yield EstimateSection(_("More nodes, same global batch"), sections.scaling(estimate))
                     yield EstimateSection(_("Failures and checkpoints"), sections.failures(estimate))
             yield EstimateSection(_("In formal terms"), sections.formal(plan))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual import on
@@ -18,6 +19,7 @@ from textual.widgets.option_list import Option
 from dttui.frameworks import reason
 from dttui.i18n import _, ngettext
 from dttui.planning import Plan, PlannedNode, PlannedProcess
+from dttui.planning.cost_text import Shrinking
 from dttui.sanitize import clean
 from dttui.spec import Finding, format_bytes
 from dttui.tui.commands import N_
@@ -38,8 +40,10 @@ class PreviewScreen(Screen[None]):
         Binding("e", "estimate", N_("estimate"), id="preview.estimate", tooltip=N_("Show what the job costs, and why")),
     ]
 
-    def __init__(self, plan: Plan, findings: tuple[Finding, ...]) -> None:
+    def __init__(self, plan: Plan, findings: tuple[Finding, ...], shrinking: Callable[[], Shrinking]) -> None:
+        """Show a plan with findings; `shrinking` says what would shrink the largest parts of its estimate."""
         super().__init__()
+        self._shrinking = shrinking
         self._plan = plan
         self._findings = findings
 
@@ -76,7 +80,7 @@ class PreviewScreen(Screen[None]):
     def action_estimate(self) -> None:
         """Show what the job costs."""
         if self._plan.estimate is not None:
-            self.app.push_screen(EstimateScreen(self._plan, self._plan.estimate))
+            self.app.push_screen(EstimateScreen(self._plan, self._plan.estimate, self._shrinking()))
 
     @on(OptionList.OptionHighlighted)
     def _highlighted(self, event: OptionList.OptionHighlighted) -> None:

@@ -33,6 +33,8 @@ class RecommendDialog(Dialog[Recommendation]):
         self.offer = offer
         self._labels = labels
         self._reasons = reasons(offer.advice.candidates)
+        if offer.staying is not None:
+            self._reasons[0].insert(0, clean(offer.staying))
 
     def compose(self) -> ComposeResult:
         """Lay out what was searched for, the layouts and the reasons."""
@@ -65,8 +67,8 @@ class RecommendDialog(Dialog[Recommendation]):
 
 def _question(offer: Offer, labels: Mapping[str, str]) -> Content:
     """Return what was searched for, what the job has now, and the guide by the model's size alone."""
-    first, *rest = sought(offer, labels)
-    told = [first]
+    model, first, *rest = sought(offer, labels)
+    told = [" · ".join([model, *map(attention_text, [item.estimate for item in offer.advice.candidates[:1]])]), first]
     now = offer.current
     if now.degrees is not None and now.estimate is not None:
         text = _("now: {degrees} · {tokens} tokens/s · {verdict}")
@@ -78,8 +80,8 @@ def _question(offer: Offer, labels: Mapping[str, str]) -> Content:
             )
         )
     gaps = [gap_text(clean(gap)) for gap in common_gaps(offer.advice.candidates)]
-    told += [*rest, " · ".join([*map(attention_text, [item.estimate for item in offer.advice.candidates[:1]]), *gaps])]
-    return Content("\n").join(Content.styled(text, "" if index == 0 else "$muted") for index, text in enumerate(told))
+    told += [*rest, *([" · ".join(gaps)] if gaps else [])]
+    return Content("\n").join(Content.styled(text, "" if index < 2 else "$muted") for index, text in enumerate(told))
 
 
 def _table(offer: Offer, labels: Mapping[str, str], gap: str) -> list[Content]:

@@ -227,7 +227,7 @@ def test_a_model_that_may_fit_is_told_from_one_that_cannot(capsys: pytest.Captur
     told = []
     for parameters in ("1e9", "4.1e9", "7e9"):
         assert main(["estimate", "--parameters", parameters, "--gpu", "A100-80GB", "--gpus", "1"]) == 0
-        told.append(capsys.readouterr().out.splitlines()[0].rpartition("  ")[2])
+        told.append(capsys.readouterr().out.splitlines()[3].rpartition("  ")[2])
     assert told == ["fits", "may not fit", "does not fit"]
 
 
@@ -239,7 +239,7 @@ def test_what_fits_with_hardly_any_memory_to_spare_is_called_tight(capsys: pytes
         assert (made["memory_per_gpu_gb"]["high"] > 0.95 * made["gpu_memory_gb"]) is (millions > 2500)
         assert made["fits"]
         assert main(["estimate", *given, f"{millions}e6"]) == 0
-        verdicts.append(capsys.readouterr().out.splitlines()[0].rpartition("  ")[2])
+        verdicts.append(capsys.readouterr().out.splitlines()[3].rpartition("  ")[2])
         assert main(["recommend", *given, f"{millions}e6", "--micro-batch", "1"]) == 0
         assert ("tight: less than 5.0% of the memory is spare" in capsys.readouterr().out) is (millions > 2500)
     assert verdicts == ["fits", "fits, barely"]
@@ -251,10 +251,11 @@ def test_a_row_of_a_recommendation_typed_into_estimate_needs_the_same_memory(
     given = (*MODEL, "--gpu", "A100-80GB", "--gpus", "64")
     assert main(["recommend", *given]) == 0
     shown = capsys.readouterr().out.splitlines()
-    assert shown[0].startswith("64 × A100-80GB · global batch ")
-    assert shown[0].endswith("(taken by default)")
-    assert shown[1].startswith("by size alone: megatron-lm; ")
-    batch = shown[0].split()[6]
+    assert shown[0].startswith("GPT-like, 174.6B: 96 layers of 12,288, 2,048 tokens a sequence, bf16")
+    assert shown[1].startswith("64 × A100-80GB · global batch ")
+    assert shown[1].endswith("(taken by default)")
+    assert shown[2].startswith("by size alone: megatron-lm; ")
+    batch = shown[1].split()[6]
     rows = [line for line in shown if re.match(r" *\d+\. ", line)]
     promised = document(capsys, "recommend", *given)["candidates"]
     assert rows
@@ -278,7 +279,7 @@ def test_a_layout_that_the_jobs_framework_cannot_train_names_one_that_can(
     assert main(["recommend", str(job)]) == 0
     told = "pytorch-ddp does not split layers: set framework: megatron-lm"
     out = capsys.readouterr().out.rstrip()
-    assert out.endswith(told)
+    assert f"\n{told}\npytorch-ddp cannot hold this model here: it needs " in out
     assert "\n  framework: megatron-lm\n  strategy:\n" in out
     job.write_text(job.read_text().replace("framework: pytorch-ddp", "framework: megatron-lm"))
     assert main(["recommend", str(job)]) == 0
@@ -313,7 +314,7 @@ def test_findings_are_in_the_document_and_told_to_people(job: Path, capsys: pyte
 def test_defaults_that_decide_are_told_with_their_values(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["estimate", "--parameters", "7e9", "--gpu", "A100", "--gpus", "64"]) == 0
     usual = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("taken by default"))
-    for words in ("inter-node 25 GB/s a GPU", "inside a node 300 GB/s a GPU", "global batch 64", "32 layers"):
+    for words in ("inter-node 25 GB/s a GPU", "inside a node 300 GB/s a GPU", "64 sequences a step", "32 layers"):
         assert words in usual
 
 
@@ -376,3 +377,112 @@ def test_a_model_as_it_is_costs_less_than_gpts_of_its_sizes(capsys: pytest.Captu
     assert "keeps its s² matrix" in gpt["assumes"][0]
     assert main([*sizes, "--kv-heads", "5"]) == 2
     assert "32 attention heads cannot share 5 of keys and values" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (
+            ("--parameters", "7B", "--gpu", "H100", "--gpus", "16", "--zero-stage", "1", "--micro-batch", "2"),
+            "Llama-like, 7B: 32 layers of 4,096, 2,048 tokens a sequence, bf16\n"
+            "16 × H100-80GB on 2 nodes · 16 replicas, ZeRO 1, micro-batch 2, 32 sequences a step\n",
+        ),
+        (
+            ("--model", "mixtral-8x7b", "--gpu", "H100", "--gpus", "16", "--tp", "8", "--sequence-parallel"),
+            "mixtral-8x7b, 46.7B: 32 layers of 4,096, 8 experts a layer, 2 of them a token, "
+            "8,192 tokens a sequence, bf16\n"
+            "16 × H100-80GB on 2 nodes · 2 replicas, tensor 8, ZeRO 0, micro-batch 1, 2 sequences a step, "
+            "sequence parallel\n",
+        ),
+    ],
+)
+def test_an_estimate_says_first_what_it_speaks_of_and_uses_no_keys(
+    capsys: pytest.CaptureFixture[str], given: tuple[str, ...], told: str
+) -> None:
+    assert main(["estimate", *given]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(told)
+    keys = document(capsys, "estimate", *given)["inputs"]
+    assert [
+        key
+        for key in keys
+        if re.search(rf"\b{re.escape(key)}\b", out) and key not in ("gpus", "nodes", "model.attention")
+    ] == []
+
+
+def test_what_would_shrink_the_largest_parts_costs_what_is_told_when_it_is_typed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = ("--model", "llama-3-8b", "--gpu", "H100", "--gpus", "8", "--global-batch", "64", "--micro-batch", "2")
+    made = document(capsys, "estimate", *given)
+    assert {(item["of"], item["part"]) for item in made["remedies"]} >= {("memory", "optimizer"), ("time", "compute")}
+    options = {"zero_stage": "--zero-stage", "recompute": "--recompute", "micro_batch": "--micro-batch"}
+    options |= {"tensor": "--tp", "pipeline": "--pp", "precision": "--precision", "data": "--dp"}
+    for item in made["remedies"]:
+        typed = [
+            word for name, value in item["changes"].items() if name in options for word in (options[name], str(value))
+        ]
+        typed += ["--sequence-parallel"] * item["changes"].get("sequence_parallel", False)
+        again = document(capsys, "estimate", *given, *typed)
+        assert again["memory_per_gpu_gb"]["high"] == pytest.approx(item["memory_per_gpu_gb"])
+        assert again["step_time_s"]["value"] == pytest.approx(item["step_time_s"])
+        assert again["fits"] is item["fits"]
+        assert item["memory_before_gb"] == pytest.approx(made["memory_per_gpu_gb"]["high"])
+    assert main(["estimate", *given, "--zero-stage", "3"]) == 0
+    out = capsys.readouterr().out
+    assert "→ recompute all activations (full): " in out
+    assert "shard more" not in out
+    assert "→ ZeRO 3" not in out
+
+
+def test_days_and_energy_are_to_as_many_tokens_as_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("--parameters", "7e9", "--gpu", "A100", "--gpus", "64", "--zero-stage", "1", "--tokens", "1e12")
+    made = document(capsys, "estimate", *given)
+    goal = made["goal"]
+    assert (goal["tokens"], goal["tokens_are_given"]) == (1e12, True)
+    assert goal["tokens_per_day"] == pytest.approx(86400 * made["tokens_per_s"])
+    assert goal["hours"] == pytest.approx(1e12 / made["tokens_per_s"] / 3600)
+    assert goal["energy_kwh"] == pytest.approx(goal["hours"] * 64 * 0.4)
+    usual = document(capsys, "estimate", *given[:-2])["goal"]
+    assert (usual["tokens"], usual["tokens_are_given"]) == (pytest.approx(140e9), False)
+    assert document(capsys, "recommend", *given)["candidates"][0]["estimate"]["goal"]["tokens"] == 1e12
+    assert main(["estimate", *given]) == 0
+    assert "\n1T tokens " in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["estimate", *given[:-1], "many"])
+    assert "many is no number of tokens" in capsys.readouterr().err
+
+
+def test_a_gpu_without_bf16_trains_in_fp16_and_one_without_fp8_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    v100 = ("--parameters", "1.3e9", "--gpu", "V100", "--gpus", "8")
+    made = document(capsys, "estimate", *v100)
+    assert made["inputs"]["layout.precision"] == {"value": "fp16", "source": "default", "measured_at": None}
+    assert "fp16, since V100-32GB has no bf16" in made["assumes"]
+    assert (
+        document(capsys, "recommend", *v100)["candidates"][0]["estimate"]["inputs"]["layout.precision"]["value"]
+        == "fp16"
+    )
+    asked = document(capsys, "estimate", *v100, "--precision", "bf16")
+    assert [item["code"] for item in asked["findings"]] == ["precision"]
+    fp8 = document(capsys, "estimate", *v100[:2], "--gpu", "A100", "--gpus", "8", "--precision", "fp8")
+    assert fp8["findings"][0]["message"] == "A100-80GB has no fp8: it is counted as bf16"
+    plain = document(capsys, "estimate", *v100[:2], "--gpu", "H100", "--gpus", "8", "--precision", "fp8")
+    assert "precision" not in [item["code"] for item in plain["findings"]]
+
+
+def test_what_no_layout_holds_is_answered_with_adapters_where_they_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recommend", "--model", "llama-3-70b", "--gpu", "RTX 4090", "--gpus", "8"]) == 2
+    error = capsys.readouterr().err
+    assert "training all of the model needs at least" in error
+    assert "QLoRA fits, by a rough bound of 24 GB a GPU with 4,096 tokens a sequence: 4-bit weights 5.3 GB" in error
+    assert "such GPUs would do" in error
+    assert main(["recommend", "--model", "llama-3-70b", "--gpu", "RTX 4090", "--gpus", "1"]) == 2
+    assert "LoRA" not in capsys.readouterr().err
+
+
+def test_the_reference_shows_what_an_estimate_begins_with(capsys: pytest.CaptureFixture[str]) -> None:
+    reference = (Path(__file__).parents[3] / "docs" / "reference.md").read_text(encoding="utf-8")
+    shown = re.search(r"\$ dttui (estimate .*)\n((?:.+\n)+)```", reference)
+    assert shown is not None
+    assert main(shown[1].split()) == 0
+    assert capsys.readouterr().out.startswith(shown[2])

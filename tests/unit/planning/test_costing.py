@@ -273,7 +273,7 @@ def test_the_hosts_own_numbers_are_as_old_as_the_oldest_answer() -> None:
     assert made is not None
     assert (made.inputs["gpus"].source, made.inputs["gpus"].measured_at) == ("measured", 20.0)
     lines = estimate_lines(made, 20.0 + 2 * 3600)
-    assert "measured 2 h ago: gpu.memory_bytes, gpus" in lines
+    assert "measured 2 h ago: 85.9 GB of memory, 16 GPUs" in lines
     assert any(line.startswith("taken by default: ") and "inter-node latency" in line for line in lines)
 
 
