@@ -49,7 +49,7 @@ async def test_the_summary_follows_each_tick_with_memory_time_speed_up_and_degre
 
 @pytest.mark.parametrize(
     ("parameters", "words"),
-    [(1.3e9, "✓ fits"), (4.25e9, "⚠ fits, barely"), (4.6e9, "⚠ may not fit"), (7e9, "✗ does not fit")],
+    [(1.3e9, "✓ fits"), (3.45e9, "⚠ fits, barely"), (3.7e9, "⚠ may not fit"), (7e9, "✗ does not fit")],
 )
 async def test_whether_it_fits_is_a_sign_and_words_and_not_only_a_colour(parameters: float, words: str) -> None:
     app = make_app(draft=job("a100-17", model=Model(parameters=parameters)))
