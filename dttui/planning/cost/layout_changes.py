@@ -223,10 +223,10 @@ def _largest(parts: dict[str, float]) -> list[str]:
 
 
 def _changed(shape: ModelShape, layout: Layout, hardware: Hardware) -> Iterator[Layout]:
-    """Yield the layouts that differ in one thing and can be."""
+    """Yield the layouts that differ in one thing, can be, and that some framework trains in."""
     wrong = {fault.field for fault in faults(layout, shape, layout.ranks, hardware.gpus_per_node)}
     for other in _neighbours(layout, hardware):
-        if other == layout or not other.micro_batch or not other.data:
+        if other == layout or not other.micro_batch or not other.data or not frameworks_of(other):
             continue
         if {fault.field for fault in faults(other, shape, layout.ranks, hardware.gpus_per_node)} <= wrong:
             yield other

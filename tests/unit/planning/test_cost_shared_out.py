@@ -10,6 +10,7 @@ from dttui.planning.cost.assumptions import ModelClaim, assume_shape
 from dttui.planning.cost.collectives import group_link
 from dttui.planning.cost.hardware import Hardware, default_links, gpu_table
 from dttui.planning.cost.layout import Layout, Schedule, faults, stage_layers
+from dttui.planning.cost.layout_changes import helpful_changes
 from dttui.planning.cost.layout_search import Wish
 from dttui.planning.cost.memory import memory_per_gpu
 from dttui.planning.cost.recommend import recommend
@@ -153,3 +154,10 @@ def test_eight_times_seven_billion_are_advised_to_keep_experts_inside_a_node() -
     best = recommend(MIXTRAL, on("H100", 16), 128, {}, Wish()).candidates[0]
     assert best.expert_parallel_size == 8
     assert any("inside a node" in reason for reason in best.reasons)
+
+
+def test_what_would_shrink_a_part_is_something_that_a_framework_trains_in() -> None:
+    layout = Layout(16, global_batch=64, zero_stage=1, expert=8, expert_tensor=1)
+    found = helpful_changes(MIXTRAL, layout, on("H100", 16))
+    assert found
+    assert all(change.frameworks for change in found)
