@@ -246,7 +246,7 @@ def framework_of(framework: str | None, able: Sequence[str]) -> str | None:
     """
     if framework in (None, COMMAND, *able):
         return framework
-    return next((name for name in able if get_framework(name).available), able[0])
+    return next((name for name in able if get_framework(name).available), able[0] if able else framework)
 
 
 def check_framework(framework: str | None, chosen: Recommendation) -> str | None:

@@ -179,10 +179,10 @@ def _degree_faults(shape: ModelShape, hardware: Hardware, degrees: Layout) -> It
 
 
 def _zero_stages(degrees: Layout) -> tuple[int, ...]:
-    """Sharding that goes with the degrees; who shares out sequences or experts shards optimizer states at most."""
+    """Sharding that goes with the degrees: whoever splits or shares out anything shards optimizer states at most."""
     if degrees.replicas == 1:
         return (0,)
-    return (0, 1) if degrees.pipeline * degrees.context * degrees.expert > 1 else (0, 1, 2, 3)
+    return (0, 1) if degrees.tensor * degrees.pipeline * degrees.context * degrees.expert > 1 else (0, 1, 2, 3)
 
 
 def _chunks(shape: ModelShape, degrees: Layout, micro: int, wish: Wish) -> Iterator[int]:

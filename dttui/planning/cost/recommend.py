@@ -120,9 +120,11 @@ def framework_for(parameters: float) -> tuple[str, str]:
 
 
 def frameworks_of(layout: Layout) -> list[str]:
-    """Return the frameworks that can train in a layout, the usual one first."""
+    """Return the frameworks that can train in a layout, the usual one first; none that splits tensors shards more."""
     spread = _BY_ZERO_STAGE[layout.zero_stage]
     shares = layout.context > 1 or layout.expert > 1
+    if layout.zero_stage > 1 and (shares or layout.tensor > 1):
+        return []
     if layout.tensor > 1 or layout.virtual_stages > 1 or shares:
         spread = Spread.TENSORS
     elif layout.pipeline > 1:

@@ -158,6 +158,6 @@ def test_eight_times_seven_billion_are_advised_to_keep_experts_inside_a_node() -
 
 def test_what_would_shrink_a_part_is_something_that_a_framework_trains_in() -> None:
     layout = Layout(16, global_batch=64, zero_stage=1, expert=8, expert_tensor=1)
-    found = helpful_changes(MIXTRAL, layout, on("H100", 16))
+    found = helpful_changes(replace(MIXTRAL, seq_length=8192), layout, on("H100", 16))
     assert found
     assert all(change.frameworks for change in found)
