@@ -20,7 +20,7 @@ from dtagent.system import proc_stat
 from tests.agent.notices import check_notices
 from tests.waiting import wait_until
 
-DEADLINE_S = 30.0
+DEADLINE_S = 90.0
 
 
 class Conversation:
