@@ -482,5 +482,5 @@ class TestDistributedIntegration:
             operator(create_ring_topology(WORLD)[0]).benchmark([(100,)], num_trials=0)
 
     def test_all_groups_together_take_a_few_seconds_of_the_processor_at_most(self) -> None:
-        # Half a second where nothing else runs; ranks that wait for each other spin, and do so longer on a busy machine.
+        # Half a second where nothing else runs; ranks that wait for each other spin, longer on a busy machine.
         assert sum(_taken_s) < 10, "without the import of torch"
