@@ -47,10 +47,16 @@ _taken_s: list[float] = []
 
 @pytest.fixture(autouse=True)
 def counted() -> Iterator[None]:
-    """Count the time that a test takes of the processor."""
+    """Count the time that a test takes of the processor, which other work on the machine does not lengthen.
+
+    It would with several threads of torch: they spin until the last of them has had its turn.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     began = time.process_time()
     yield
     _taken_s.append(time.process_time() - began)
+    torch.set_num_threads(threads)
 
 
 def in_threads(world_size: int, work: Callable[[DistributedCommunicator], Result], **options: bool) -> list[Result]:
@@ -481,6 +487,5 @@ class TestDistributedIntegration:
         with pytest.raises(CollectiveError, match="num_trials is 0: at least one"):
             operator(create_ring_topology(WORLD)[0]).benchmark([(100,)], num_trials=0)
 
-    def test_all_groups_together_take_a_few_seconds_of_the_processor_at_most(self) -> None:
-        # Half a second where nothing else runs; ranks that wait for each other spin, longer on a busy machine.
-        assert sum(_taken_s) < 10, "without the import of torch"
+    def test_all_groups_together_take_less_than_a_second_of_the_processor(self) -> None:
+        assert sum(_taken_s) < 1, "without the import of torch"

@@ -8,11 +8,12 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from dttui import locations
 from dttui.errors import UsageError
-from dttui.files import OF_ANOTHER_VERSION, write_atomic
+from dttui.files import write_atomic
+from dttui.fleet.kept_measurements import read_measurements
 from dttui.fleet.measured_runs import measured_runs
 from dttui.i18n import _
 from dttui.inventory.models import Environment
@@ -146,21 +147,9 @@ def links_of(environments: Iterable[Environment]) -> Links:
 
 def measured_links() -> tuple[MeasuredLink, ...]:
     """Return what was measured between zones and hosts. Raises UsageError where the file cannot be read."""
-    path = locations.links_file()
-    try:
-        with path.open(encoding="utf-8") as stream:
-            text = stream.read(MAX_LINKS_BYTES + 1)
-        if len(text) > MAX_LINKS_BYTES:
-            raise _damaged(path, _("it is too large"))
-        return _LinksFile.model_validate_json(text, extra=OF_ANOTHER_VERSION).links
-    except (FileNotFoundError, NotADirectoryError):  # Of the second who keeps something there tells.
-        return ()
-    except ValidationError as fault:
-        detail = fault.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in detail["loc"])
-        raise _damaged(path, f"{key}: {detail['msg']}" if key else detail["msg"]) from fault
-    except (OSError, UnicodeDecodeError) as fault:
-        raise _damaged(path, getattr(fault, "strerror", None) or str(fault)) from fault
+    remedy = _("It holds nothing but measured links: remove it, and measure again.")
+    kept = read_measurements(locations.links_file(), _LinksFile, MAX_LINKS_BYTES, remedy)
+    return kept.links if kept is not None else ()
 
 
 def record_links(measured: Iterable[MeasuredLink]) -> None:
@@ -183,8 +172,3 @@ def record_links(measured: Iterable[MeasuredLink]) -> None:
         write_atomic(path, head + between.join(lines) + tail)
     except OSError as fault:
         raise locations.unwritable(path, fault) from fault
-
-
-def _damaged(path: Path, reason: str) -> UsageError:
-    message = _("{path} cannot be read: {reason}").format(path=path, reason=reason)
-    return UsageError(message, _("It holds nothing but measured links: remove it, and measure again."))

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from dttui import locations
-from dttui.errors import UsageError
-from dttui.files import OF_ANOTHER_VERSION, make_private, write_atomic
+from dttui.files import make_private, write_atomic
+from dttui.fleet.kept_measurements import read_measurements
 from dttui.i18n import _
 from dttui.planning.cost.calibration import MeasuredRun
 
@@ -34,21 +34,9 @@ class _RunsFile(BaseModel):
 
 def measured_runs() -> tuple[MeasuredRun, ...]:
     """Return what was kept, the oldest first. Raises UsageError where the file cannot be read."""
-    path = locations.measured_runs_file()
-    try:
-        with path.open(encoding="utf-8") as stream:
-            text = stream.read(MAX_BYTES + 1)
-        if len(text) > MAX_BYTES:
-            raise _damaged(path, _("it is too large"))
-        return _RunsFile.model_validate_json(text, extra=OF_ANOTHER_VERSION).runs
-    except (FileNotFoundError, NotADirectoryError):  # Of the second who keeps something there tells.
-        return ()
-    except ValidationError as fault:
-        detail = fault.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in detail["loc"])
-        raise _damaged(path, f"{key}: {detail['msg']}" if key else detail["msg"]) from fault
-    except (OSError, UnicodeDecodeError) as fault:
-        raise _damaged(path, getattr(fault, "strerror", None) or str(fault)) from fault
+    remedy = _("It holds nothing but what jobs have taken, for estimates to learn from: move it away to go on without.")
+    kept = read_measurements(locations.measured_runs_file(), _RunsFile, MAX_BYTES, remedy)
+    return kept.runs if kept is not None else ()
 
 
 def record_run(run: MeasuredRun) -> None:
@@ -119,9 +107,3 @@ def _alone(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
-
-
-def _damaged(path: Path, reason: str) -> UsageError:
-    message = _("{path} cannot be read: {reason}").format(path=path, reason=reason)
-    hint = _("It holds nothing but what jobs have taken, for estimates to learn from: move it away to go on without.")
-    return UsageError(message, hint)

@@ -20,7 +20,7 @@ from dtagent.system import proc_stat
 from tests.agent.notices import check_notices
 from tests.waiting import wait_until
 
-DEADLINE_S = 90.0
+DEADLINE_S = 30.0
 
 
 class Conversation:
@@ -141,7 +141,6 @@ class Conversation:
         return wait_until(
             lambda: status if (status := self.status(job_id))["state"] in final else None,
             f"{job_id} to end",
-            DEADLINE_S,
         )
 
     def streams(self, job_id: str, **more: Any) -> dict[str, bytes]:

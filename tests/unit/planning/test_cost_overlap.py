@@ -48,15 +48,21 @@ def bench() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize(("with_experts", "count", "most"), [(False, 175, 0.095), (True, 64, 0.22)])
+@pytest.mark.parametrize(
+    ("with_experts", "count", "most", "most_by_group"), [(False, 175, 0.095, 0.10), (True, 64, 0.22, 0.28)]
+)
 def test_runs_of_today_that_constants_are_fitted_to_are_missed_by_so_much(
-    bench: ModuleType, with_experts: bool, count: int, most: float
+    bench: ModuleType, with_experts: bool, count: int, most: float, most_by_group: float
 ) -> None:
     # Programs with experts gained up to 40% within months, at the same layout: one figure cannot be right for all.
     found, _left = bench.runs("fit")
     measured = [run for run in found if run.step_s is not None and (run.shape.experts is not None) == with_experts]
     assert len(measured) == count
-    assert mean(abs(run.time.value / run.step_s - 1) for run in measured) <= most
+    misses: dict[str, list[float]] = {}
+    for run in measured:
+        misses.setdefault(run.group, []).append(abs(run.time.value / run.step_s - 1))
+    assert mean(miss for group in misses.values() for miss in group) <= most
+    assert mean(mean(group) for group in misses.values()) <= most_by_group
 
 
 def test_ranges_hold_eight_of_ten_of_the_runs_that_they_are_from_and_are_no_wider_than_they_must(
