@@ -11,6 +11,7 @@ import pytest
 from dtagent.payload import listening, torchrun
 from dtagent.system.interfaces import narrow, reserve_port
 
+from tests.gloo import LEAVES
 from tests.ports import held_port
 from tests.torch_stem import SCRIPT as RUN_SCRIPT
 from tests.torch_stem import TorchStem
@@ -92,16 +93,17 @@ def test_a_probe_listens_where_the_job_will() -> None:
             assert bound.getsockname()[:2] == (at, port)
 
 
-SCRIPT = """
+SCRIPT = (
+    """
 import os, time, torch.distributed as dist
 dist.init_process_group("gloo")
 if os.environ["RANK"] == "0":
     listening = [line.split()[1] for table in ("tcp", "tcp6") for line in open(f"/proc/net/{table}").readlines()[1:]
                  if line.split()[3] == "0A" and line.split()[1].endswith(":%04X" % int(os.environ["MASTER_PORT"]))]
     print("at", *listening, flush=True)
-dist.barrier()
-dist.destroy_process_group()
 """
+    + LEAVES
+)
 
 
 @pytest.mark.torch

@@ -14,6 +14,7 @@ from torch.distributed.tensor.placement_types import Shard
 
 from tests.checkpoints.recorder import wait_to_be_watched
 from tests.checkpoints.writers import state_of
+from tests.gloo import leave
 
 
 def main() -> None:
@@ -26,7 +27,7 @@ def main() -> None:
         state["model"] = {name: distribute_tensor(value, mesh, [Shard(0)]) for name, value in state["model"].items()}
         save(state, checkpoint_id=f"{sys.argv[1]}/step-{step}")
         dist.barrier()
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

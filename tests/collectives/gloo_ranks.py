@@ -35,6 +35,7 @@ from dtagent.payload.collectives.schedules import ALGORITHMS, Collective, even_c
 from dtagent.payload.collectives.torch_group import TorchGroup
 
 from tests.collectives.patience import be_patient
+from tests.gloo import leave
 
 REDUCED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sum": lambda found: found.sum(0),
@@ -352,6 +353,7 @@ def main(rank: int, world_size: int, place: str, backend: str = "gloo") -> None:
     found = {"count": count, "errors": errors, "seconds": row.seconds, "missed": missed(comm) if world_size > 2 else []}
     print(json.dumps(found), flush=True)
     sys.stdin.read()  # Until all have told.
+    leave()
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from dttui.planning.cost.hardware import Interconnect
 from dttui.planning.cost.links import MeasuredLink, newest
 from dttui.planning.planner import plan
 from dttui.spec.models import Cluster, GpuRequest, Node, NodeResources
+from tests.gloo import LEAVES
 from tests.unit.seed_cluster import environment, make_job
 
 FAST, SLOW, FAR = NetworkLink(2e-5, 4e9), NetworkLink(1e-4, 1.25e8), NetworkLink(2e-2, 1.25e8)
@@ -115,7 +116,8 @@ def test_the_launch_hands_on_what_was_measured_and_who_is_where(tmp_path: Path) 
     assert json.loads(written(tmp_path, [], (2, 2), **elastic).read_text())["distributed"]["ranks_per_node"] == [2, 2]
 
 
-RANK = """
+RANK = (
+    """
 import sys, torch, torch.distributed as dist
 from dtagent.payload.collectives import AllReduceOperator, DistributedCommunicator
 from dtagent.payload.collectives import message_passing
@@ -127,6 +129,8 @@ total = operator.all_reduce(torch.full((1 << 20,), rank + 1.0))
 (timing,) = operator.benchmark([(1 << 20,)], num_trials=1)
 print(timing.algorithm, comm.group.hosts, total.unique().tolist(), flush=True)
 """
+    + LEAVES
+)
 
 
 def test_ranks_of_a_launch_choose_by_it_over_gloo(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
+from tests.gloo import leave
+
 STEPS, ROWS, WIDTH, CLASSES, RATE = 8, 24, 12, 4, 0.5
 Rows = tuple[torch.Tensor, torch.Tensor]
 
@@ -189,6 +191,7 @@ def main(rank: int, world_size: int, place: str) -> None:
     if rank == 0:
         print(json.dumps(found), flush=True)
     comm.barrier()
+    leave()
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional
 
+from tests.gloo import leave
+
 STEPS, ROWS, WIDTH, HIDDEN, CLASSES = 6, 16, 64, 256, 4
 PARAMETERS = (WIDTH + 1) * HIDDEN + (HIDDEN + 1) * HIDDEN + (HIDDEN + 1) * CLASSES
 
@@ -169,6 +171,7 @@ def main(rank: int, world_size: int, place: str, files: list[str]) -> None:
             told[name] = trained(comm, messages, pairs)
     print(json.dumps(told), flush=True)
     comm.barrier()
+    leave()
 
 
 if __name__ == "__main__":

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.gloo import LEAVES
 from tests.integration.headless import dttui, dttui_here
 from tests.lab.host import Host
 from tests.lab.hosts import Lab
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300), pytest.mark.xdist_group("lab of watches")]
 RATES = ("", "80mbit", "20mbit")
-TRAINS = """
+TRAINS = (
+    """
 import json, os, time, torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 dist.init_process_group("gloo")
@@ -28,6 +30,8 @@ for step in range(12):
         with open(os.environ["DTTUI_METRICS"], "a") as stream:
             stream.write(json.dumps({"rank": 1, "step": step, "loss": loss.item()}) + "\\n")
 """
+    + LEAVES
+)
 """Gradients of 0.5 MB: a fifth of a second at 20 Mbit/s. The second rank reports, and the first does not."""
 JOB = """
 distributed_training:

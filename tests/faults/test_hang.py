@@ -63,7 +63,7 @@ class Shards(Dataset):
 for number in range(20):
     step(number)
 if again:
-    raise SystemExit(0)
+    os._exit(0)
 if rank == 1:
     if how == "skip":
         load_data()
@@ -84,7 +84,7 @@ if how == "long":
     while not os.path.exists("/tmp/over"):
         print("evaluated", flush=True)
         time.sleep(0.5)
-    raise SystemExit(0)
+    os._exit(0)
 while True:
     step(21)
 """

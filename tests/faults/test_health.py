@@ -16,12 +16,14 @@ from dttui.launch.local_plan import make_local_plan
 from dttui.launch.submit import submit
 from dttui.planning.submission import Submission
 from dttui.spec import load_document
+from tests.gloo import LEAVES
 from tests.integration.headless import dttui, dttui_here, result_of, write_job
 from tests.lab.hosts import Lab
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300), pytest.mark.xdist_group("lab of watches")]
-SCRIPT = """\
+SCRIPT = (
+    """\
 import itertools, json, os, time
 import torch, torch.distributed as dist
 
@@ -46,7 +48,7 @@ def steps_until(word):
 for _ in range(20):
     step()
 if os.environ["DTTUI_ATTEMPT"] != "0":
-    raise SystemExit(0)
+    os._exit(0)
 if rank == 1:
     open(ill, "w").close()
 steps_until("well")
@@ -54,6 +56,8 @@ if rank == 1:
     os.remove(ill)
 steps_until("over")
 """
+    + LEAVES
+)
 CHECK = (
     'if [ -e "$DTTUI_METRICS.ill" ]; then sleep 1000 & echo "no batch on node $DTTUI_NODE_RANK for $TOKEN"; exit 3; fi'
 )

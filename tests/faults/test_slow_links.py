@@ -11,13 +11,15 @@ from dtagent.protocol.events import Event, EventKind, JobState
 from dttui import jobs
 from dttui.jobs import JobDirectory
 from tests.faults.recovering import on_hosts, submitted
+from tests.gloo import LEAVES
 from tests.integration.headless import dttui, dttui_here, write_job
 from tests.lab.hosts import Lab
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300), pytest.mark.xdist_group("lab of watches")]
 NODES = ("gpu1", "gpu2", "gpu3")
-SCRIPT = """\
+SCRIPT = (
+    """\
 import json, os, time
 import torch, torch.distributed as dist
 
@@ -36,6 +38,8 @@ while not os.path.exists("/var/tmp/" + os.environ["END"]):
     if ends:
         break
 """
+    + LEAVES
+)
 
 
 @pytest.fixture

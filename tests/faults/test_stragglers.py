@@ -16,13 +16,15 @@ from dttui.launch.local_plan import make_local_plan
 from dttui.launch.submit import submit
 from dttui.planning.submission import Submission
 from dttui.spec import load_document
+from tests.gloo import LEAVES
 from tests.integration.headless import dttui, dttui_here, write_job
 from tests.lab.hosts import Lab
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300), pytest.mark.xdist_group("lab of watches")]
 NODES = ("gpu1", "gpu2", "gpu3")
-SCRIPT = """\
+SCRIPT = (
+    """\
 import json, os, socket, time
 import torch, torch.distributed as dist
 
@@ -58,6 +60,8 @@ while True:
     if last:
         break
 """
+    + LEAVES
+)
 
 
 @pytest.fixture

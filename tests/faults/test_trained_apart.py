@@ -10,6 +10,7 @@ import pytest
 
 from dttui import jobs
 from dttui.jobs.disturbances import APART
+from tests.gloo import LEAVES
 from tests.integration.gangs import ONE, TWO
 from tests.integration.headless import dttui, dttui_here, result_of, write_job
 from tests.processes import ended_agents as ended_agents
@@ -17,7 +18,7 @@ from tests.processes import ended_agents as ended_agents
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
 ALONE = "import torch.distributed\n"
-TOGETHER = ALONE + "torch.distributed.init_process_group('gloo')\ntorch.distributed.barrier()\n"
+TOGETHER = ALONE + "torch.distributed.init_process_group('gloo')\n" + LEAVES
 NONE = "the 2 ranks have formed no process group"
 NONE_IN_CHINESE = "2 个 rank 没有组成进程组"
 

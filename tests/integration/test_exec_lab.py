@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.gloo import LEAVES
 from tests.integration.headless import dttui_here, result_of, shell_job, wait_for_running, wait_for_state, write_job
 from tests.lab.hosts import Lab
 from tests.waiting import wait_until
@@ -15,12 +16,15 @@ pytestmark = pytest.mark.lab
 
 DEADLINE_S = 60.0
 NAMESPACES = ("--mount", "--uts", "--ipc", "--net", "--pid")
-MEETS = """
+MEETS = (
+    """
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 dist.all_reduce(met := torch.ones(1))
 print("world size", int(met))
 """
+    + LEAVES
+)
 OF_SSH = ("host", "user", "port", "identity_file", "known_hosts")
 
 

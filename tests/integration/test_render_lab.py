@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.gloo import LEAVES
 from tests.integration.headless import dttui_here, write_job
 from tests.integration.trained import Trained
 from tests.lab.hosts import Lab
@@ -19,13 +20,16 @@ pytestmark = [pytest.mark.lab, pytest.mark.torch, pytest.mark.timeout(300)]
 
 CHECKOUT = str(Path(__file__).parents[2])
 DEADLINE_S = 100
-MEETS = """
+MEETS = (
+    """
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 count = torch.ones(1)
 dist.all_reduce(count)
 print(int(count), "ranks have met", flush=True)
 """
+    + LEAVES
+)
 
 
 @pytest.fixture

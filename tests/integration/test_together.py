@@ -17,6 +17,7 @@ from dttui.jobs.disturbances import APART
 from dttui.jobs.following import JobFollower
 from dttui.jobs.outcome import AttemptOutcome
 from dttui.jobs.view import JobView
+from tests.gloo import LEAVES
 from tests.integration.gangs import ONE, TWO, TestGang, have_older_agent
 from tests.outcomes import ended_with
 from tests.processes import ended_agents as ended_agents
@@ -24,12 +25,16 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.torch
 LIMIT_S = 120.0
-TOGETHER = """
+TOGETHER = (
+    """
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 dist.all_reduce(torch.ones(1))
 """
-HALVES = """
+    + LEAVES
+)
+HALVES = (
+    """
 import os, torch, torch.distributed as dist
 rank = int(os.environ["RANK"])
 node = rank // 2
@@ -37,6 +42,8 @@ store = dist.FileStore(os.path.join(os.environ["DTTUI_LOGS"], "..", "store"), 2)
 dist.init_process_group("gloo", store=store, rank=rank % 2, world_size=2)
 dist.all_reduce(torch.ones(1))
 """
+    + LEAVES
+)
 ALONE = "import torch.distributed"
 NONE = "the {count} ranks have formed no process group: each seems to train by itself"
 REPORTS = """

@@ -177,6 +177,15 @@ ROWS: tuple[Recogniser, ...] = (
         r"[\w.]*(?:DistNetworkError|DistStoreError): (?!.*EADDRINUSE)",
         is_consequence=True,
     ),
+    Recogniser(
+        "aborted",
+        N_("It aborted as it took itself down: threads still ran, as gloo's do now and then when a script is over."),
+        (
+            N_("Its work may be done: see whether its last lines and checkpoint are there."),
+            N_("Let the script end by a barrier, flush what it printed, and call os._exit(0): gloo cannot abort then."),
+        ),
+        printed=r"^terminate called without an active exception$",
+    ),
     # Ports.
     Recogniser(
         "port-in-use",

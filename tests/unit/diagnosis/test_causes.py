@@ -408,6 +408,7 @@ PRINTED = [
         "collective-timeout",
         "600 s in a collective (BROADCAST)",
     ),
+    ("terminate called without an active exception", None, "aborted", "as gloo's do now and then"),
 ]
 
 LOOK_ALIKES = [

@@ -16,6 +16,7 @@ from dttui.diagnosis.models import Confidence, Diagnosis, Doing, Evidence, Faile
 from dttui.diagnosis.report import sections, short_sections
 from dttui.redaction import redact
 from dttui.spec.failure_causes import HOST_UNREACHABLE, LAUNCH, PREFLIGHT
+from tests.gloo import ABORTED
 
 PEER = (
     "RuntimeError: [/p/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:9122. "
@@ -165,6 +166,13 @@ def test_what_a_script_says_when_it_exits_is_its_cause() -> None:
 )
 def test_an_end_without_words_is_told_by_its_signal_or_exit_code(fields: dict[str, object], code: str) -> None:
     assert cause_of(failed(0, None, **fields))[0] == code  # type: ignore[arg-type]  # fields of it
+
+
+def test_a_rank_that_gloo_aborts_as_its_script_is_over_is_told_as_that() -> None:
+    ended = failed(0, None, signal=signal.SIGABRT, exit_code=None, lines=lines("step 9", ABORTED))
+    code, words = cause_of(ended)[:2]
+    assert (code, "as gloo's do now and then" in words) == ("aborted", True)
+    assert "gloo" not in cause_of(failed(0, None, signal=signal.SIGABRT, exit_code=None, lines=lines("step 9")))[1]
 
 
 def test_a_rank_killed_on_a_full_host_ran_out_of_memory_and_on_an_empty_one_perhaps_not() -> None:
