@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from dttui.planning.cost.efficiency import efficiency_of
 from dttui.planning.cost.hardware import Hardware, Interconnect, default_links, gpu_table
 from dttui.planning.cost.layout import Layout, Recompute, Schedule
 from dttui.planning.cost.memory import MemoryEstimate, memory_per_gpu
@@ -26,6 +27,22 @@ from dttui.spec.models import LatentAttention
 RUNS = Path(__file__).parent / "measured_runs"
 _STAGES = {"none": 0, "zero1": 1, "zero2": 2, "zero3": 3, "hsdp": 3, None: 0}
 _RECOMPUTES: dict[str | None, Recompute] = {"full": "full", "selective": "selective", "per-op": "selective"}
+_PURE = "NeMo AutoModel", "torchtune"
+"""Programs that train in the precision of the checkpoint (`torch_dtype: auto`, `dtype: bf16`), moments too."""
+_MODULES: dict[str, frozenset[str]] = {
+    "layernorm": frozenset({"layernorm"}),
+    "moe": frozenset({"moe"}),
+    "moe_act": frozenset({"moe_act"}),
+    "mlp": frozenset({"mlp"}),
+    "mla_up_proj": frozenset({"mla_up_proj"}),
+    "norm": frozenset({"layernorm"}),
+    "act": frozenset({"mlp_act", "moe_act"}),
+    "RMSNorm and MLA up-projections": frozenset({"layernorm", "mla_up_proj"}),
+    "per-op": frozenset({"products"}),
+    "per op": frozenset({"products"}),
+    "minimal_with_context": frozenset({"layernorm", "mlp_act"}),
+}
+"""What rows say of recomputation by operation; the last is what MaxText keeps no result of."""
 _KEEPS_PARAMETERS = "torchtitan"
 """Program that keeps a layer's parameters from its forward to its backward pass where it has a pipeline."""
 _SCHEDULES: dict[str | None, Schedule] = {
@@ -51,6 +68,8 @@ class Run:
     hardware: Hardware
     step_s: float | None
     memory_bytes: float | None
+    unsaid: frozenset[str] = frozenset()
+    """What of the layout the source does not say, so that the usual is taken."""
 
     @property
     def time(self) -> TimeEstimate:
@@ -60,6 +79,16 @@ class Run:
     def memory(self) -> MemoryEstimate:
         return memory_per_gpu(self.shape, self.layout)
 
+    @property
+    def is_called_impossible(self) -> bool:
+        """Whether it fits its GPUs in no way that the source leaves open."""
+        least = self.layout
+        if "recompute" in self.unsaid:
+            least = replace(least, recompute="full")
+        if "optimizer" in self.unsaid:
+            least = replace(least, optimizer="adam-8bit", gradient_bytes=0)
+        return memory_per_gpu(self.shape, least).low > self.hardware.gpu.memory_bytes
+
 
 def runs(half: str) -> tuple[list[Run], dict[str, int]]:
     """Return the rows that estimates know all of, and how many they do not, by what it is."""
@@ -68,21 +97,26 @@ def runs(half: str) -> tuple[list[Run], dict[str, int]]:
     for row in yaml.load((RUNS / f"{half}.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader):
         if (why := _unknown(row)) is not None:
             left[why] += 1
+        elif _beyond_peak(run := _run(row)):
+            left["more operations than the GPUs' peak"] += 1
         else:
-            found.append(_run(row))
+            found.append(run)
     return found, dict(left)
 
 
 def _unknown(row: dict[str, Any]) -> str | None:
-    layout = row["layout"]
+    layout: dict[str, Any] = row["layout"]
     if row["model"]["kind"] == "cnn":
         return "no transformer"
     if layout.get("schedule") == "DualPipe":
         return "DualPipe"
     if row["task"] in ("lora", "qlora"):
-        return row["task"]
+        return str(row["task"])
     if row.get("offload"):
         return "offload"
+    if row["framework"].startswith("NVIDIA DeepLearningExamples") and row["seq"] == 512:
+        # Its README: "Binned pretraining for phase2 with LDDL using a bin size of 64".
+        return "sequences of many lengths"
     return None
 
 
@@ -99,7 +133,25 @@ def _run(row: dict[str, Any]) -> Run:
         _hardware(row, gpu),
         step_s,
         memory or None,
+        _unsaid(row),
     )
+
+
+def _beyond_peak(run: Run) -> bool:
+    """Whether a row, taken at its word, computes more than its GPUs can."""
+    if run.step_s is None:
+        return False
+    operations = run.shape.flops(run.layout.global_batch, recompute=run.layout.recompute == "full")
+    return operations / run.hardware.gpus / run.step_s > run.hardware.gpu.peak_flops(run.layout.precision)
+
+
+def _unsaid(row: dict[str, Any]) -> frozenset[str]:
+    unsaid = set(row["incomplete"])
+    if row.get("recompute") == "selective" and "not said" in (row.get("recompute_detail") or ""):
+        unsaid.add("recompute")
+    if row["task"] != "pretrain" and "optimizer" not in row:
+        unsaid.add("optimizer")
+    return frozenset(unsaid)
 
 
 def _shape(row: dict[str, Any], model: dict[str, Any]) -> ModelShape:
@@ -158,7 +210,7 @@ def _layout(row: dict[str, Any], layout: dict[str, Any], gpu: dict[str, Any]) ->
         data,
         tensor,
         pipeline,
-        layout.get("vp") or 1,
+        layout.get("vp") or (2 if layout.get("schedule") == "interleaved" else 1),
         micro,
         row.get("global_batch") or data * micro,
         _STAGES[layout.get("sharding")],
@@ -174,8 +226,27 @@ def _layout(row: dict[str, Any], layout: dict[str, Any], gpu: dict[str, Any]) ->
         schedule=_SCHEDULES.get(layout.get("schedule"), "1F1B"),
         compiled=bool(row.get("compile")),
         reshard=not (row["framework"].startswith(_KEEPS_PARAMETERS) and pipeline > 1),
+        recompute_modules=_modules(row),
+        weights="pure" if row["framework"].startswith(_PURE) else "master",
+        gradient_bytes=_gradient_bytes(row),
         tuned_attention=row["framework"].startswith(_TRANSFORMER_ENGINE) and "zero-bubble" not in row["framework"],
     )
+
+
+def _gradient_bytes(row: dict[str, Any]) -> int | None:
+    """None where each gradient is used up in the backward pass; two where the recipes reduce them in bf16."""
+    if "step in the backward pass" in (row.get("optimizer") or ""):
+        return 0
+    return 2 if "grad_reduce_in_fp32 False" in row.get("notes", "") else None
+
+
+def _modules(row: dict[str, Any]) -> frozenset[str]:
+    if row.get("recompute") != "per-op":
+        return frozenset({"core_attn"})
+    detail = row.get("recompute_detail") or ""
+    told = re.sub(r"\(.*|^modules ", "", detail) if "selective, per op" not in detail else "per op"
+    found = [_MODULES[name] for name in _MODULES if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w])", told)]
+    return frozenset().union(*found)
 
 
 def _hardware(row: dict[str, Any], gpu: dict[str, Any]) -> Hardware:
@@ -188,7 +259,8 @@ def _hardware(row: dict[str, Any], gpu: dict[str, Any]) -> Hardware:
     intra, inter = default_links(found)
     if (told := _network(row.get("network") or "", per_node)) is not None:
         inter = Interconnect(told, inter.latency_s)
-    return Hardware(found, gpu["count"], per_node, intra, inter)
+    limit = gpu["power_w"] / found.power if "power_w" in gpu and found.power else 1.0
+    return Hardware(found, gpu["count"], per_node, intra, inter, measured=efficiency_of(found.type).limited(limit))
 
 
 def _network(told: str, per_node: int) -> float | None:

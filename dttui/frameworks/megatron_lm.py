@@ -127,7 +127,8 @@ class MegatronLm(Framework):
         "arguments": Uncounted(
             N_(
                 "arguments of Megatron-LM's own are not looked at, but for attention, dropout, `tp_comm_overlap`, "
-                "`expert_tensor_parallel_size`, `grad_reduce_in_bf16`, `optimizer` and `optimizer_cpu_offload`"
+                "`expert_tensor_parallel_size`, `grad_reduce_in_bf16`, `optimizer`, `optimizer_cpu_offload` and "
+                "`recompute_modules`"
             )
         ),
     }
@@ -156,11 +157,14 @@ class MegatronLm(Framework):
     def usual_layout(self, job: Job) -> Mapping[str, Any]:
         """Return how its arguments share out experts, sum gradients and offload, which optimizer, and whose attention.
 
-        Its kernels are fused.
+        Its kernels are fused; of a layer's parts it computes attention again, unless its arguments name others.
         """
         said = _said(job)
         split = str(said.get("expert-tensor-parallel-size", ""))
+        modules = said.get("recompute-modules", "core_attn")
+        named = modules if isinstance(modules, list | tuple) else str(modules).split()
         return {
+            "recompute_modules": frozenset(map(str, named)),
             "fused": True,
             "optimizer": "momentum" if said.get("optimizer") == "sgd" else "adam",
             "offload": "optimizer" if "optimizer-cpu-offload" in said else "none",

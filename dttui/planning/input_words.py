@@ -54,7 +54,8 @@ def layout_line(estimate: Estimate) -> str:
     nodes = int(said["nodes"])
     places = ngettext("{gpus} × {gpu} on {nodes} node", "{gpus} × {gpu} on {nodes} nodes", nodes)
     shown = ("data", "tensor", "context", "expert", "pipeline", "virtual_stages", "zero_stage", "shard")
-    more = ("micro_batch", "global_batch", "recompute", "sequence_parallel", "offload")
+    again = "recompute_modules" if "layout.recompute_modules" in said else "recompute"
+    more = ("micro_batch", "global_batch", again, "sequence_parallel", "offload")
     told = [
         input_text(f"layout.{name}", said[f"layout.{name}"])
         for name in (*shown, *more)
@@ -147,6 +148,7 @@ _LAYOUT: _Words = {
         "selective": _("attention recomputed"),
         "full": _("all activations recomputed"),
     }[kind],
+    "layout.recompute_modules": lambda names: _("{names} recomputed").format(names=names.replace(" ", ", ")),
     "layout.sequence_parallel": lambda is_so: _("sequence parallel") if is_so else _("not sequence parallel"),
     "layout.precision": str,
     "layout.schedule": lambda name: _("schedule {name}").format(name=name),

@@ -281,6 +281,8 @@ def layout_inputs(layout: Layout, said: set[str], hardware: Hardware) -> Inputs:
     shared = {"context": layout.context, "expert": layout.expert, "expert_tensor": layout.expert_tensor}
     inputs |= {name: degree for name, degree in shared.items() if degree not in (None, 1)}
     inputs |= {"shard": layout.shard_ranks} if layout.shard is not None else {}
+    if layout.again not in (frozenset(), usual.recompute_modules):
+        inputs["recompute_modules"] = " ".join(sorted(layout.again))
     inputs["bytes_per_gradient"] = layout.bytes_per_gradient
     inputs["peak_flops"] = hardware.gpu.peak_flops(layout.precision)
     return {

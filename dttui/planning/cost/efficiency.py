@@ -21,6 +21,9 @@ class Efficiency:
     as `flash`."""
     fp8_matmul: float = 0.65
     """Of the peak in fp8, by a large matrix product, with the scaling of what goes in."""
+    matmul_ramp: float = 0.0
+    """Elements, in half precision, by which a product is as if its inner dimension were longer: what the start and end
+    of each tile cost. On average over the three passes, each dimension being the inner one of one of them."""
     memory: float = 0.77
     """Of the memory's bandwidth, by a kernel that only moves data."""
     intra_node: float = 0.80
@@ -40,10 +43,26 @@ class Efficiency:
             self,
             matmul=self.matmul / times,
             flash=self.flash / times,
+            tuned_flash=self.tuned_flash / times if self.tuned_flash is not None else None,
             fp8_matmul=self.fp8_matmul / times,
             memory=self.memory / times,
             kernel_s=self.kernel_s * times,
             host_pass_s=self.host_pass_s * times,
+        )
+
+    def limited(self, share: float) -> Efficiency:
+        """Return what is reached where a power limit leaves a share of the board's power.
+
+        Large products run into the limit even on the whole board, and power goes with the clock's cube, since voltage
+        follows it; memory and links have clocks of their own.
+        """
+        clock = min(share, 1.0) ** (1 / 3)
+        return replace(
+            self,
+            matmul=self.matmul * clock,
+            flash=self.flash * clock,
+            tuned_flash=self.tuned_flash * clock if self.tuned_flash is not None else None,
+            fp8_matmul=self.fp8_matmul * clock,
         )
 
 
@@ -53,22 +72,22 @@ _AMPERE = Efficiency(matmul=0.81, flash=0.33)
 runs of Narayanan et al. 2021 (Table 1) and Korthikanti et al. 2022 (Table 5), within what micro-benchmarks of the parts
 give; `tests/unit/planning/test_cost_time.py` holds the errors. Flash attention: fitted to bench/measured_runs/fit.yaml.
 """
-_HOPPER = Efficiency(matmul=0.70, flash=0.21, tuned_flash=0.31, fp8_matmul=0.70, intra_node=0.85)
+_HOPPER = Efficiency(matmul=0.74, flash=0.18, tuned_flash=0.31, fp8_matmul=0.68, memory=0.70, intra_node=0.85)
 """H100, H800, H200. Fitted to bench/measured_runs/fit.yaml, within what the best shape of a product is measured to
 reach: 0.80 in bf16 and 0.71 in fp8 (Bekman, Machine Learning Engineering, "Maximum Achievable FLOPS", 2026). Flash
 attention is that of PyTorch and FlashAttention 2, 0.18 to 0.25 by program, and for Megatron's programs cuDNN's.
 Links: as collectives over NVLink 4 with its switches are said to reach, a little more of it than over NVLink 3; the
 runs would have it higher still."""
-_BLACKWELL = Efficiency(matmul=0.70, flash=0.40, fp8_matmul=0.72, intra_node=0.85)
-"""B200, B300, GB200, GB300. Fitted to bench/measured_runs/fit.yaml (seven runs, all in fp8 and with cuDNN's attention),
-within 0.73 to 0.79 in bf16 and 0.72 to 0.76 in fp8 that the best shape of a product is measured to reach (Bekman, as
-above)."""
+_BLACKWELL = Efficiency(matmul=0.76, flash=0.43, fp8_matmul=0.90, matmul_ramp=800.0, memory=0.69, intra_node=0.85)
+"""B200, B300, GB200, GB300. Fitted to bench/measured_runs/fit.yaml (cuDNN's attention, most in fp8). A product of 8,192
+each way comes to 0.69 in bf16 and 0.75 in fp8; the best shape is measured to reach 0.73 to 0.79 and 0.72 to 0.76
+(Bekman, as above)."""
 _CDNA_3 = Efficiency(matmul=0.50, flash=0.25, fp8_matmul=0.45)
 """MI300X, MI325X. The best shape of a product reaches 0.51 and 0.60 in bf16 (Bekman, as above); the rest by likeness,
 fitted to no run."""
-_CDNA_4 = Efficiency(matmul=0.62, flash=0.25, fp8_matmul=0.55)
-"""MI350X, MI355X. The best shape of a product reaches 0.68 in bf16 (Bekman, as above); the rest by likeness, fitted to
-no run."""
+_CDNA_4 = Efficiency(matmul=0.45, flash=0.20, fp8_matmul=0.45, memory=0.69)
+"""MI350X, MI355X. The best shape of a product reaches 0.68 in bf16 (Bekman, as above); these are nearer to three runs
+with experts (bench/measured_runs/fit.yaml), which reach less still: 0.2 to 0.3 faster than they were."""
 _KINDS = (
     (r"A100|A800|V100", _AMPERE),
     (r"G?H[128]00|GH200|H20", _HOPPER),

@@ -83,6 +83,11 @@ class Layout:
     """Whether gradients are there a second time, in buckets, as of PyTorch's DDP without gradient_as_bucket_view."""
     offload_activations: bool = False
     """Whether the host keeps what layers keep for the backward pass."""
+    recompute_modules: frozenset[str] = frozenset({"core_attn"})
+    """What `selective` computes again, by Megatron-LM's names: `core_attn` (attention between its products),
+    `layernorm`, `mla_up_proj`, `mlp`, `moe`, `moe_act`, `shared_experts`. Also `mlp_act`, which is `moe_act` of layers
+    without experts, and `products`, all but the result of every second product, as torchtitan's `op` has it. Others
+    count nothing."""
 
     @property
     def ranks(self) -> int:
@@ -92,6 +97,11 @@ class Layout:
     def tokens(self, shape: ModelShape) -> float:
         """Return how many tokens a rank works on at once."""
         return shape.seq_length * self.micro_batch / self.context
+
+    @property
+    def again(self) -> frozenset[str]:
+        """Parts of a layer that are computed again, where not all of it is."""
+        return self.recompute_modules if self.recompute == "selective" else frozenset()
 
     @property
     def replicas(self) -> int:

@@ -8,10 +8,11 @@ from math import isqrt
 from typing import Any, TypeAlias, get_args
 
 from dttui.planning.cost.hardware import Hardware, Precision, usual_precision
+from dttui.planning.cost.layer_time import LayerTime, layer_time
 from dttui.planning.cost.layout import Fault, Layout, Recompute, faults
 from dttui.planning.cost.memory import MemoryEstimate, memory_on
 from dttui.planning.cost.shape import ModelShape
-from dttui.planning.cost.step_time import LayerTime, TimeEstimate, layer_time, step_time
+from dttui.planning.cost.step_time import TimeEstimate, step_time
 
 Trained: TypeAlias = Callable[[Layout], tuple[ModelShape, Layout]]
 """Returns the model and a layout as what trains in it has them: dropout or none, what hides behind computing."""

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from dttui.i18n import _
-from dttui.planning.cost.adapters import adapter_parameters, frozen_bytes, spared, widest_product
+from dttui.planning.cost.activations import activation_bytes_per_layer, recomputed_bytes
+from dttui.planning.cost.adapters import adapter_parameters, frozen_bytes, widest_product
 from dttui.planning.cost.hardware import Hardware
 from dttui.planning.cost.layout import OFFLOADED, Layout, stage_layers
 from dttui.planning.cost.optimizers import moment_bytes
 from dttui.planning.cost.shape import ModelShape
-from dttui.planning.cost.unfused import backward_bytes, cast_bytes, gathered_bytes, kept_beside, loss_bytes
+from dttui.planning.cost.unfused import backward_bytes, cast_bytes, gathered_bytes, loss_bytes
 
 CONTEXT_BYTES = (0.6e9, 1.6e9)
 """CUDA context with its kernels, and NCCL's buffers: least and most that is usual."""
@@ -129,49 +130,6 @@ def model_states(held: Held, layout: Layout) -> tuple[float, float, float]:
     )
 
 
-def activation_bytes_per_layer(shape: ModelShape, layout: Layout) -> float:
-    """Return bytes one layer keeps for one micro-batch (Korthikanti et al. 2022, Table 2)."""
-    if layout.recompute == "full":
-        return layout.tokens(shape) * shape.hidden_size * layout.residual_bytes
-    scores = 0.0 if layout.recompute == "selective" else _scores_bytes(shape, layout)
-    return _products_bytes(shape, layout) + scores
-
-
-def _products_bytes(shape: ModelShape, layout: Layout) -> float:
-    """Return what one layer keeps besides attention's scores: for GPT's shape 34·s·b·h, 24 of it split over ranks.
-
-    Of the hidden size: what both norms, the first products of attention and of the feed-forward part take in, and the
-    masks of two dropouts; what is sent to experts, and what they give. Split: queries, keys, values, attention's
-    result, what the activation takes in and gives, of each expert that a token goes through.
-    """
-    tokens, width = layout.tokens(shape), layout.bytes_per_parameter / 2
-    whole: float = (10 if shape.dropout else 8) * shape.hidden_size
-    split = 4 * shape.query_size + 4 * shape.kv_size
-    if shape.experts is None:
-        split += 2 * (shape.up_size + shape.feed_forward_size)
-    else:
-        split += 2 * (1 - shape.expert_share) * (shape.up_size + shape.feed_forward_size)
-        passed = shape.experts_per_token + shape.shared_experts
-        whole += 4 * shape.expert_share * shape.experts_per_token * shape.hidden_size
-        split += 2 * shape.expert_share * passed * (3 if shape.gated else 2) * shape.width_of_expert
-    for more_whole, more_split in (kept_beside(shape, layout), spared(shape, layout)):
-        whole, split = whole + more_whole, split + more_split
-    shared = layout.tensor if layout.sequence_parallel else 1
-    return tokens * (whole / shared + split / layout.tensor) * width
-
-
-def _scores_bytes(shape: ModelShape, layout: Layout) -> float:
-    """Return what attention keeps of its scores: 5·a·s²·b with dropout, two without; flash four a head and token.
-
-    Autocast has softmax in fp32, and casts what it gives for the product with values: 7 and 6.
-    """
-    pairs = shape.heads * layout.tokens(shape) / layout.tensor
-    if shape.attention == "flash":
-        return 4 * pairs
-    each = (7 if shape.dropout else 6) if layout.casts else (5 if shape.dropout else 2)
-    return each * pairs * shape.seq_length * (layout.bytes_per_parameter / 2)
-
-
 def layers_in_flight(shape: ModelShape, layout: Layout) -> float:
     """Return how many layers' activations the first stage holds: L·(1 + (p−1)/(p·v)) when interleaved.
 
@@ -201,7 +159,7 @@ def _stage(shape: ModelShape, layout: Layout, layers: int, is_first: bool, is_la
     activations = in_flight * activation_bytes_per_layer(shape, layout)
     shard = tensor if layout.sequence_parallel else 1
     logits = loss_bytes(shape, layout) if is_last else 0.0
-    again = _recomputed(shape, layout) + backward_bytes(shape, layout)
+    again = recomputed_bytes(shape, layout) + backward_bytes(shape, layout)
     kept = 0.0 if layout.offload_activations else activations
     casts = _casts(shape, layout, logits, again, is_last=is_last)
     gathered = _gathered(shape, layout, logits, again, kept)
@@ -244,14 +202,6 @@ def _update_bytes(held: Held, layout: Layout) -> float:
         return 0.0
     parameters = held.sharded(layout) if layout.zero_stage >= 1 else held.total
     return parameters * moment_bytes(layout.optimizer, layout.weights) / 2
-
-
-def _recomputed(shape: ModelShape, layout: Layout) -> float:
-    """What one layer holds while it is computed again."""
-    if layout.recompute == "none":
-        return 0.0
-    scores = _scores_bytes(shape, layout)
-    return scores if layout.recompute == "selective" else _products_bytes(shape, layout) + scores
 
 
 def _gathered(shape: ModelShape, layout: Layout, logits: float, again: float, activations: float) -> float:

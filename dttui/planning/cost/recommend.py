@@ -142,7 +142,7 @@ def usually_trained(layout: Layout) -> Layout:
     bare = Layout()
     told = {name: getattr(bare, name) for name in (*KEPT, "tuned_attention")}
     told |= framework.usual_layout(Job(name="any", framework=framework.name))
-    told |= {name: getattr(layout, name) for name in ("expert_tensor", "gradient_bytes")}
+    told |= {name: getattr(layout, name) for name in ("expert_tensor", "gradient_bytes", "recompute_modules")}
     return replace(layout, overlap=framework.overlaps_gradients or layout.zero_stage == 3, **told)
 
 

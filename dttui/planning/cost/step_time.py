@@ -1,7 +1,6 @@
 """Time of one training step: matrix products and memory traffic of a layer, collectives, pipeline, optimizer.
 
-Kernels and messages are those of Megatron-LM (Narayanan et al. 2021, Korthikanti et al. 2022). Each kernel takes its
-operations over the reached peak plus its bytes over the reached bandwidth plus its start, so that small ones are slow.
+Messages are those of Megatron-LM (Narayanan et al. 2021, Korthikanti et al. 2022).
 """
 
 from __future__ import annotations
@@ -9,14 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from dttui.planning.cost.adapters import BYTES_BY_BITS, adapted
+from dttui.planning.cost.activations import activation_bytes_per_layer
 from dttui.planning.cost.collectives import all_gather_s, all_reduce_s, group_link
 from dttui.planning.cost.hardware import Hardware, Interconnect
+from dttui.planning.cost.kernels import Kernels
+from dttui.planning.cost.layer_time import LayerTime, layer_time
 from dttui.planning.cost.layout import OFFLOADED, Layout, stage_layers
-from dttui.planning.cost.memory import Held, activation_bytes_per_layer, held_parameters
+from dttui.planning.cost.memory import Held, held_parameters
 from dttui.planning.cost.optimizers import moment_bytes
 from dttui.planning.cost.shape import ModelShape
-from dttui.planning.cost.token_exchange import expert_exchange_s, ring_attention_s
 
 OVERLAP = 0.4
 """Share of what ZeRO-2 and 3 send each micro-batch that hides behind computing. FSDP hides nearly all of it (Zhao et
@@ -28,20 +28,6 @@ CHUNK_OVERLAP = 0.8
 """Share of what chunks of layers send to the next stage that hides behind computing, likewise."""
 TENSOR_OVERLAP = 0.8
 """Share of tensor-parallel traffic that hides behind the products it is of, likewise."""
-BACKWARD_TRAFFIC = 1.15
-"""Bytes that element-wise kernels move in the backward pass, for each of the forward pass: dropout and residual need
-fewer, normalisation and GELU more."""
-COMPILED_TRAFFIC = 0.5
-"""What element-wise operations read and write once compiled, by eager ones: of two that follow each other the second
-reads nothing."""
-COMPILED_HOST = 0.4
-"""What the host takes to issue a compiled pass, by an eager one: some ten kernels for 25 operations."""
-EXPERT_HOST = 3.0
-"""What the host takes to issue a layer with experts, by one without: router, counts, permutations. Fitted like the
-shares above, of which runs with experts are missed by most: programs gained up to 40% within five months."""
-EXPERT_BYTES = 24
-"""Read and written for each value of a token on its way to an expert and back: permuted, weighed and added up in
-half precision, forward. Fitted likewise; 8 if it were copied once on either side."""
 OPTIMIZER_BYTES = 40
 """Read and written a parameter by Adam in mixed precision, with the norm of the gradients and setting them to zero."""
 _ADAMS_MOMENTS = 8
@@ -85,35 +71,6 @@ class TimeEstimate:
         return self.model_flops_per_gpu / self.value / self.peak_flops
 
 
-@dataclass(frozen=True, slots=True)
-class LayerTime:
-    """Seconds of one layer for one micro-batch; backward is without what is computed again."""
-
-    forward: float
-    backward: float
-    again: float
-    communication: float
-    """Of the tensor-parallel group, forward and backward and again."""
-    issuing: float
-    """Of the host. The GPU runs behind it, so that the longer of the two counts."""
-    weights: float = 0.0
-    """Of the backward pass, those for the gradients of weights, which other stages do not wait for."""
-    experts: float = 0.0
-    """Of tokens on their way to experts and back, forward and backward and again."""
-    ring: float = 0.0
-    """Of keys and values on their way around a shared sequence, forward and backward, beyond what attention covers."""
-
-    @property
-    def talking(self) -> float:
-        """Seconds of all that is sent."""
-        return self.communication + self.experts + self.ring
-
-    @property
-    def waiting(self) -> float:
-        """Seconds that the GPU waits for the host."""
-        return max(self.issuing - self.forward - self.backward - self.again - self.talking, 0.0)
-
-
 def bubble_ratio(stages: int, chunks: int, micro_batches: int) -> float:
     """Return idle time over working time: (p−1)/(v·m). Of the whole it is (p−1)/(v·m+p−1)."""
     return (stages - 1) / (chunks * micro_batches)
@@ -135,105 +92,6 @@ def _bubble_s(layout: Layout, stage: float, weights: float) -> float:
     if layout.schedule in _FILLED:
         return (layout.pipeline - 1) * max(stage - _FILLED[layout.schedule] * weights, 0.0)
     return bubble_ratio(layout.pipeline, layout.virtual_stages, layout.micro_batches) * layout.micro_batches * stage
-
-
-def layer_time(shape: ModelShape, layout: Layout, hardware: Hardware) -> LayerTime:
-    """Return what one layer takes; depends on neither replicas nor stages, but on all else."""
-    h, s, t, b = shape.hidden_size, shape.seq_length, layout.tensor, layout.micro_batch
-    width = layout.bytes_per_parameter / 2
-    kernel = _Kernels(hardware, layout)
-    tokens = s * b // layout.context
-    mixed = shape.query_size + 2 * shape.kv_size
-    products = kernel.product(tokens, h, mixed / t) + kernel.product(tokens, shape.query_size / t, h)
-    if shape.latent is not None:
-        # Compression and expansion are products of their own: as many operations as they have weights.
-        products *= shape.attention_weights / (h * (2 * shape.query_size + 2 * shape.kv_size))
-    feed_forward, activated = _feed_forward(shape, layout, tokens, kernel)
-    products += feed_forward
-    whole = t if layout.sequence_parallel else 1
-    passes_each = COMPILED_TRAFFIC if layout.compiled else 1.0
-    norms = kernel.move(passes_each * (22 if shape.dropout else 20) * tokens * h / whole * width)
-    elementwise = norms + kernel.move(passes_each * (4 * mixed + activated) * tokens / t * width)
-    attention, attention_back = _attention_s(shape, layout, kernel)
-    forward = products + attention + elementwise
-    adapters, dequantised = _adapters_s(shape, tokens, t, kernel)
-    forward += adapters + dequantised
-    weighed = products if shape.lora is None else 0.0
-    backward = products + weighed + 2 * adapters + dequantised + attention_back + BACKWARD_TRAFFIC * elementwise
-    reduced = 2 * all_reduce_s(2 * tokens * h * width, t, group_link(hardware, t, 1))
-    again = {"none": 0.0, "selective": attention, "full": forward}[layout.recompute]
-    rounds = 3 if layout.recompute == "full" else 2
-    passes = {"none": 3.0, "selective": 3.2, "full": 4.0}[layout.recompute]  # Attention is 5 of the 25 operations.
-    ring, ring_back = ring_attention_s(shape, layout, hardware)
-    late = max(ring - attention, 0.0) * (rounds - 1) + max(ring_back - attention_back, 0.0)
-    exchanged = expert_exchange_s(shape, layout, hardware) * rounds / 2
-    issuing = passes * hardware.efficiency.host_pass_s * (COMPILED_HOST if layout.compiled else 1.0)
-    issuing *= 1 + (EXPERT_HOST - 1) * shape.expert_share
-    return LayerTime(forward, backward, again, rounds * reduced, issuing, products, exchanged, late)
-
-
-def _feed_forward(shape: ModelShape, layout: Layout, tokens: int, kernel: _Kernels) -> tuple[float, float]:
-    """Return seconds of the feed-forward part's products, and bytes a token that its activation moves.
-
-    Experts are products of as many rows as are sent to each, those of one rank in one kernel, with the router's before
-    them; all are sent as many. Layers of both kinds are averaged.
-    """
-    h, rows, t = shape.hidden_size, 3 if shape.gated else 2, layout.tensor
-
-    def part(size: float, rows_each: float, count: float = 1) -> float:
-        up = kernel.product(rows_each, h, (rows - 1) * size, count)
-        return up + kernel.product(rows_each, size, h, count)
-
-    dense = part(shape.feed_forward_size / t, tokens), 2.0 * rows * shape.feed_forward_size
-    if shape.experts is None:
-        return dense
-    size, split = shape.width_of_expert, layout.tensor_of_experts
-    sent = tokens * shape.experts_per_token * layout.expert * split / t
-    routed = kernel.product(tokens, h, shape.experts, of_weights=False) + part(
-        size / split, sent / shape.experts, shape.experts / layout.expert
-    )
-    if shape.shared_experts:
-        routed += part(shape.shared_experts * size / t, tokens)
-    passed = shape.experts_per_token + shape.shared_experts
-    moved = 2.0 * rows * passed * size + EXPERT_BYTES * h * shape.experts_per_token
-    share = shape.expert_share
-    return (1 - share) * dense[0] + share * routed, (1 - share) * dense[1] + share * moved
-
-
-def _adapters_s(shape: ModelShape, tokens: int, t: int, kernel: _Kernels) -> tuple[float, float]:
-    """Return seconds of a layer's adapters, forward, and of making its weights anew from fewer bits, each pass.
-
-    An adapter is two products, whose result is scaled and added; a token's share of experts is averaged over them.
-    """
-    if shape.lora is None:
-        return 0.0, 0.0
-    rank, adapters = shape.lora.rank, 0.0
-    for rows, columns, _count, used in adapted(shape):
-        both = kernel.product(tokens, rows / t, rank) + kernel.product(tokens, rank, columns / t)
-        adapters += used * (both + kernel.move(5 * tokens * columns / t * kernel.width))
-    if shape.lora.bits is None:
-        return adapters, 0.0
-    weights = shape.layer_weights / t
-    return adapters, kernel.move(weights * (BYTES_BY_BITS[shape.lora.bits] + kernel.width))
-
-
-def _attention_s(shape: ModelShape, layout: Layout, kernel: _Kernels) -> tuple[float, float]:
-    """Return seconds of attention between its products, forward and backward.
-
-    Flash attention computes its scores anew in the backward pass: five products for the two of the forward pass, and
-    reads and writes no more than what it is given and gives (Dao et al. 2022).
-    """
-    s, groups = shape.seq_length, layout.micro_batch * shape.heads / (layout.tensor * layout.context)
-    head = shape.query_size / shape.heads
-    if shape.attention == "flash":
-        operations = 4 * groups * s * s * head * shape.attended
-        tokens = s * layout.micro_batch / (layout.tensor * layout.context) * layout.bytes_per_parameter
-        size = tokens * (2 * shape.query_size + 2 * shape.kv_size)
-        return kernel.fused(operations, size), kernel.fused(2.5 * operations, 2 * size)
-    scores = kernel.product(s, head, s, groups, of_weights=False)
-    scores += kernel.product(s, s, head, groups, of_weights=False)
-    softmax = kernel.move(9 * groups * s * s * layout.bytes_per_parameter / 2)
-    return scores + softmax, 2 * scores + BACKWARD_TRAFFIC * softmax
 
 
 def step_time(shape: ModelShape, layout: Layout, hardware: Hardware, layer: LayerTime | None = None) -> TimeEstimate:
@@ -268,7 +126,7 @@ def step_time(shape: ModelShape, layout: Layout, hardware: Hardware, layer: Laye
     held = held_parameters(shape, layout, last, is_first=p == 1, is_last=True)
     ours = held.sharded(layout) if layout.zero_stage >= 1 else held.total
     moved = OPTIMIZER_BYTES - 2 * (_ADAMS_MOMENTS - moment_bytes(layout.optimizer, layout.weights))
-    update = _Kernels(hardware, layout).move(ours * moved)
+    update = Kernels(hardware, layout).move(ours * moved)
     recomputes = layout.recompute == "full"
     gpus = layout.ranks
     gradients = _data_parallel_s(held, layers, layout, hardware, computing + again)
@@ -296,43 +154,11 @@ def step_time(shape: ModelShape, layout: Layout, hardware: Hardware, layer: Laye
     )
 
 
-class _Kernels:
-    """Seconds of kernels on one GPU."""
-
-    def __init__(self, hardware: Hardware, layout: Layout) -> None:
-        reached, gpu = hardware.efficiency, hardware.gpu
-        is_fp8 = layout.precision == "fp8" and gpu.fp8 is not None
-        half = "bf16" if layout.precision == "fp8" else layout.precision
-        peak = gpu.peak_flops(half)
-        self._wide_flops = peak * reached.matmul
-        self._flops = gpu.peak_flops("fp8") * reached.fp8_matmul if is_fp8 else self._wide_flops
-        self._fused_flops = peak * ((layout.tuned_attention and reached.tuned_flash) or reached.flash)
-        self._bandwidth = hardware.gpu.memory_bandwidth * 1e9 * reached.memory
-        self._start_s = reached.kernel_s
-        self.width = layout.bytes_per_parameter
-
-    def product(
-        self, rows: float, inner: float, columns: float, count: float = 1.0, *, of_weights: bool = True
-    ) -> float:
-        """A matrix product, `count` times in one kernel; fp8 is for those with the weights of layers alone."""
-        operations = 2 * rows * inner * columns * count
-        size = self.width * (rows * inner + inner * columns + rows * columns) * count
-        return operations / (self._flops if of_weights else self._wide_flops) + size / self._bandwidth + self._start_s
-
-    def fused(self, operations: float, size: float) -> float:
-        """Flash attention."""
-        return operations / self._fused_flops + size / self._bandwidth + self._start_s
-
-    def move(self, size: float) -> float:
-        """A kernel that reads and writes so many bytes."""
-        return size / self._bandwidth + self._start_s
-
-
 def _head_s(shape: ModelShape, layout: Layout, hardware: Hardware) -> float:
     """Output layer and loss, forward and backward, of one micro-batch; the last stage has it."""
     tokens = shape.seq_length * layout.micro_batch / layout.context
     columns = shape.vocab_size / layout.tensor
-    kernel = _Kernels(hardware, layout)
+    kernel = Kernels(hardware, layout)
     product = kernel.product(tokens, shape.hidden_size, columns, of_weights=False)
     return (3 if shape.lora is None else 2) * product + 3 * kernel.move(12 * tokens * columns)
 

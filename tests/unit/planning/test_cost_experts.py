@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from dttui.planning.cost.activations import activation_bytes_per_layer
 from dttui.planning.cost.assumptions import ModelClaim, assume_shape
 from dttui.planning.cost.hardware import Hardware, default_links, gpu_table
+from dttui.planning.cost.layer_time import layer_time
 from dttui.planning.cost.layout import Layout
-from dttui.planning.cost.memory import activation_bytes_per_layer, memory_per_gpu
+from dttui.planning.cost.memory import memory_per_gpu
 from dttui.planning.cost.shape import ModelShape, exact_count
-from dttui.planning.cost.step_time import layer_time
 
 DENSE = ModelShape(32, 4096, 32, 4096, 32000, 1.0, kv_heads=8, ffn_size=14336, gated=True, tied=False)
 MIXTRAL = replace(DENSE, experts=8, experts_per_token=2, expert_size=14336)
@@ -55,7 +56,7 @@ def test_activations_grow_by_what_is_sent_to_experts_and_not_by_how_many_there_a
     layout = Layout()
     two, four = (activation_bytes_per_layer(replace(MIXTRAL, experts_per_token=count), layout) for count in (2, 4))
     tokens = 4096
-    assert four - two == pytest.approx(2 * tokens * (4 * 4096 + 2 * 3 * 14336))
+    assert four - two == pytest.approx(2 * tokens * (2 * 4096 + 2 * 3 * 14336))
     assert activation_bytes_per_layer(replace(MIXTRAL, experts=64), layout) == pytest.approx(two)
 
 

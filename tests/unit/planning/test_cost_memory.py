@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from dttui.planning.cost.activations import activation_bytes_per_layer
 from dttui.planning.cost.hardware import GIB, gpu_table
 from dttui.planning.cost.layout import Layout
 from dttui.planning.cost.memory import (
     Held,
-    activation_bytes_per_layer,
     layers_in_flight,
     memory_per_gpu,
     model_states,

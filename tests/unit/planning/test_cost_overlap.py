@@ -49,7 +49,7 @@ def bench() -> ModuleType:
 
 
 @pytest.mark.parametrize(
-    ("with_experts", "count", "most", "most_by_group"), [(False, 175, 0.095, 0.10), (True, 64, 0.22, 0.28)]
+    ("with_experts", "count", "most", "most_by_group"), [(False, 171, 0.07, 0.075), (True, 64, 0.18, 0.20)]
 )
 def test_runs_of_today_that_constants_are_fitted_to_are_missed_by_so_much(
     bench: ModuleType, with_experts: bool, count: int, most: float, most_by_group: float
@@ -65,6 +65,12 @@ def test_runs_of_today_that_constants_are_fitted_to_are_missed_by_so_much(
     assert mean(mean(group) for group in misses.values()) <= most_by_group
 
 
+def test_no_run_of_those_is_called_impossible(bench: ModuleType) -> None:
+    found, left = bench.runs("fit")
+    assert [run.name for run in found if run.is_called_impossible] == []
+    assert (len(found), sum(left.values())) == (247, 37)
+
+
 def test_ranges_hold_eight_of_ten_of_the_runs_that_they_are_from_and_are_no_wider_than_they_must(
     bench: ModuleType,
 ) -> None:
@@ -74,7 +80,7 @@ def test_ranges_hold_eight_of_ten_of_the_runs_that_they_are_from_and_are_no_wide
         held.append(made.low <= run.step_s <= made.high)
         widths.append((made.high - made.low) / made.value)
     assert mean(held) >= 0.8
-    assert median(widths) <= 0.40
+    assert median(widths) <= 0.31
 
 
 @pytest.mark.parametrize(
@@ -146,7 +152,7 @@ def test_a_rack_that_nvlink_joins_is_one_node_to_its_collectives() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "share"), [("A100", 0.81), ("A800", 0.81), ("H100", 0.70), ("H200", 0.70), ("GB200", 0.70), ("H20", 0.70)]
+    ("name", "share"), [("A100", 0.81), ("A800", 0.81), ("H100", 0.74), ("H200", 0.74), ("GB200", 0.76), ("H20", 0.74)]
 )
 def test_each_kind_of_gpu_reaches_its_own_share_of_its_peak(name: str, share: float) -> None:
     assert on(name, 8).efficiency.matmul == share

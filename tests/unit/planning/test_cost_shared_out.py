@@ -9,13 +9,15 @@ import pytest
 from dttui.planning.cost.assumptions import ModelClaim, assume_shape
 from dttui.planning.cost.collectives import group_link
 from dttui.planning.cost.hardware import Hardware, default_links, gpu_table
+from dttui.planning.cost.layer_time import layer_time
 from dttui.planning.cost.layout import Layout, Schedule, faults, stage_layers
 from dttui.planning.cost.layout_changes import helpful_changes
 from dttui.planning.cost.layout_search import Wish
 from dttui.planning.cost.memory import memory_per_gpu
 from dttui.planning.cost.recommend import recommend
 from dttui.planning.cost.shape import ModelShape
-from dttui.planning.cost.step_time import layer_time, step_time
+from dttui.planning.cost.step_time import step_time
+from dttui.planning.cost.token_exchange import EXPERT_OVERLAP
 
 EIGHT = assume_shape(ModelClaim(name="llama-3.1-8b", seq_length=32_768))[0]
 MIXTRAL = assume_shape(ModelClaim(name="mixtral-8x7b", seq_length=4096))[0]
@@ -77,7 +79,8 @@ def test_experts_are_shared_out_and_what_they_are_sent_takes_its_time(expert: in
     reached = expert * (1 - (1 - 1 / expert) ** 2)
     link = hardware.intra.bandwidth * hardware.efficiency.intra_node
     once = 2e-6 * (expert - 1) + tokens * reached * (expert - 1) / expert / link
-    assert parts(MIXTRAL, shared, hardware)["expert_parallel"] == pytest.approx(4 * layers * once)
+    exposed = 4 * layers * once * (1 - EXPERT_OVERLAP)
+    assert parts(MIXTRAL, shared, hardware)["expert_parallel"] == pytest.approx(exposed)
     assert parts(MIXTRAL, alone, hardware)["expert_parallel"] == 0
     # Fewer rows for more experts: the products are of as many operations.
     assert parts(MIXTRAL, shared, hardware)["compute"] <= parts(MIXTRAL, alone, hardware)["compute"]
