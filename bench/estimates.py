@@ -12,16 +12,17 @@ import statistics
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
 from dttui.planning.cost.efficiency import efficiency_of
 from dttui.planning.cost.hardware import Hardware, Interconnect, default_links, gpu_table
-from dttui.planning.cost.layout import Layout, Recompute, Schedule
+from dttui.planning.cost.layout import Layout, Offload, Recompute, Schedule
 from dttui.planning.cost.memory import MemoryEstimate, memory_per_gpu
 from dttui.planning.cost.shape import ModelShape, exact_count
 from dttui.planning.cost.step_time import TimeEstimate, step_time
+from dttui.spec.lora import Lora
 from dttui.spec.models import LatentAttention
 
 RUNS = Path(__file__).parent / "measured_runs"
@@ -41,8 +42,9 @@ _MODULES: dict[str, frozenset[str]] = {
     "per-op": frozenset({"products"}),
     "per op": frozenset({"products"}),
     "minimal_with_context": frozenset({"layernorm", "mlp_act"}),
+    "save_dot_with_context_except_mlp": frozenset({"layernorm", "mlp"}),
 }
-"""What rows say of recomputation by operation; the last is what MaxText keeps no result of."""
+"""What rows say of recomputation by operation; the last two are what MaxText keeps no result of."""
 _KEEPS_PARAMETERS = "torchtitan"
 """Program that keeps a layer's parameters from its forward to its backward pass where it has a pipeline."""
 _SCHEDULES: dict[str | None, Schedule] = {
@@ -106,14 +108,15 @@ def runs(half: str) -> tuple[list[Run], dict[str, int]]:
 
 def _unknown(row: dict[str, Any]) -> str | None:
     layout: dict[str, Any] = row["layout"]
+    offload: dict[str, Any] = row.get("offload") or {}
     if row["model"]["kind"] == "cnn":
         return "no transformer"
     if layout.get("schedule") == "DualPipe":
         return "DualPipe"
-    if row["task"] in ("lora", "qlora"):
-        return str(row["task"])
-    if row.get("offload"):
-        return "offload"
+    if "peft" in row and row["peft"]["rank"] is None:
+        return "adapters whose rank is not said"
+    if "activations_layers" in offload or "expert" in str(offload.get("activations")):
+        return "some activations on the host"
     if row["framework"].startswith("NVIDIA DeepLearningExamples") and row["seq"] == 512:
         # Its README: "Binned pretraining for phase2 with LDDL using a bin size of 64".
         return "sequences of many lengths"
@@ -147,7 +150,7 @@ def _beyond_peak(run: Run) -> bool:
 
 def _unsaid(row: dict[str, Any]) -> frozenset[str]:
     unsaid = set(row["incomplete"])
-    if row.get("recompute") == "selective" and "not said" in (row.get("recompute_detail") or ""):
+    if (row.get("recompute") == "selective" and "not said" in (row.get("recompute_detail") or "")) or not _modules(row):
         unsaid.add("recompute")
     if row["task"] != "pretrain" and "optimizer" not in row:
         unsaid.add("optimizer")
@@ -171,9 +174,16 @@ def _shape(row: dict[str, Any], model: dict[str, Any]) -> ModelShape:
         row.get("attention") or "flash",
         model["kind"] in ("dense", "moe"),
         dropout=model["kind"] == "encoder",
+        lora=_lora(row["peft"]) if "peft" in row else None,
         **_experts(model),
     )
     return replace(blank, parameters=model.get("params") or exact_count(blank))
+
+
+def _lora(peft: dict[str, Any]) -> Lora:
+    """Return the adapters; programs that train all but one product are taken to train all."""
+    targets: Literal["all", "attention"] = "attention" if peft["targets"].startswith("attention") else "all"
+    return Lora(rank=peft["rank"], targets=targets, bits=4 if peft["bits"] == 4 else None)
 
 
 def _experts(model: dict[str, Any]) -> dict[str, Any]:
@@ -221,16 +231,25 @@ def _layout(row: dict[str, Any], layout: dict[str, Any], gpu: dict[str, Any]) ->
         tensor_overlap=row["framework"].startswith(_OVERLAPS_TENSORS) or "asynctp" in row["id"],
         context=context,
         expert=layout.get("ep") or 1,
-        expert_tensor=layout.get("etp") or 1,
+        expert_tensor=layout.get("etp") or (1 if (layout.get("ep") or 1) > 1 else None),
         shard=layout.get("shard_group"),
         schedule=_SCHEDULES.get(layout.get("schedule"), "1F1B"),
         compiled=bool(row.get("compile")),
         reshard=not (row["framework"].startswith(_KEEPS_PARAMETERS) and pipeline > 1),
         recompute_modules=_modules(row),
+        offload=_offload(row),
+        offload_activations=(row.get("offload") or {}).get("activations") == "cpu",
+        optimizer="adam-8bit" if "8bit" in (row.get("optimizer") or "") else "adam",
         weights="pure" if row["framework"].startswith(_PURE) else "master",
         gradient_bytes=_gradient_bytes(row),
         tuned_attention=row["framework"].startswith(_TRANSFORMER_ENGINE) and "zero-bubble" not in row["framework"],
     )
+
+
+def _offload(row: dict[str, Any]) -> Offload:
+    if "params" in (row.get("offload") or {}):
+        return "all"
+    return "optimizer" if "Paged" in (row.get("optimizer") or "") else "none"
 
 
 def _gradient_bytes(row: dict[str, Any]) -> int | None:

@@ -77,7 +77,7 @@ class DeepSpeed(Framework):
         "nvme_path": NEUTRAL,  # What is kept there is named with what is offloaded.
         "overlap_comm": Uncounted(OVERLAP),
         "tensor_parallel": Uncounted(N_("tensors are taken to be split as Megatron-LM splits them")),
-        "config": Uncounted(N_("keys of DeepSpeed's own are not looked at")),
+        "config": Uncounted(N_("keys of DeepSpeed's own are not looked at, but for those of ZeRO++")),
     }
     collective_reach: Mapping[str, SettingReach] = {
         "buffer_size": TOLD,
@@ -91,10 +91,21 @@ class DeepSpeed(Framework):
     overlaps_gradients = False  # Of ZeRO stage 3 alone it does by itself.
 
     def usual_layout(self, job: Job) -> Mapping[str, Any]:
-        """Return which optimizer its options choose, and what they keep off the GPU."""
+        """Return which optimizer its options choose, what they keep off the GPU, and what ZeRO++ does."""
         said = job.framework_options
+        config = said.get("config")
+        zero = config.get("zero_optimization") if isinstance(config, Mapping) else None
+        plus = zero if isinstance(zero, Mapping) else {}
+        second = plus.get("zero_hpz_partition_size", 1)
         away = tuple(said.get(name, "none") != "none" for name in ("offload_optimizer", "offload_param"))
-        return {"fused": False, "optimizer": _kept_by(said.get("optimizer")), "offload": _OFFLOADS[away[0], away[1]]}
+        return {
+            "fused": False,
+            "optimizer": _kept_by(said.get("optimizer")),
+            "offload": _OFFLOADS[away[0], away[1]],
+            "secondary_shard": second if type(second) is int and second > 1 else None,
+            "quantized_weights": plus.get("zero_quantized_weights") is True,
+            "quantized_gradients": plus.get("zero_quantized_gradients") is True,
+        }
 
     @property
     def script_imports(self) -> ScriptImports:

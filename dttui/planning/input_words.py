@@ -170,6 +170,9 @@ _LAYOUT: _Words = {
         "pure": _("no weights in fp32"),
     }[kind],
     "layout.fused": lambda is_so: _("fused kernels") if is_so else _("PyTorch's own operators"),
+    "layout.secondary_shard": lambda count: _("a second copy over {count} ranks").format(count=count),
+    "layout.quantized_weights": lambda is_so: _("parameters sent in 8 bits") if is_so else _("parameters sent whole"),
+    "layout.quantized_gradients": lambda is_so: _("gradients sent in 4 bits") if is_so else _("gradients sent whole"),
     "layout.bucketed": lambda is_so: _("gradients in buckets besides") if is_so else _("no buckets besides"),
     "layout.offload": lambda kind: {
         "none": _("nothing in host memory"),

@@ -210,6 +210,7 @@ def describe(
     learned = correction.time if correction is not None else None
     spread = learned.spread_at(traffic_share(time)) if learned is not None else 0.0
     off = Residuals(1 - spread, 1 + spread) if learned is not None else residuals_of(shape, layout, hardware)
+    low_s, high_s = off.range_s(time.best_s, time.worst_s)
     return Estimate(
         memory_per_gpu_gb=MemoryRange(
             low=memory.low / GB,
@@ -222,8 +223,8 @@ def describe(
         host_memory_per_gpu_gb=memory.host_bytes / GB,
         step_time_s=TimeRange(
             value=time.value,
-            low=time.best_s * off.low,
-            high=time.worst_s * off.high,
+            low=low_s,
+            high=high_s,
             parts=time.parts,
         ),
         goal=_usual_goal(shape, hardware, time.tokens / time.value),

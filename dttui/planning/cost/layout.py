@@ -21,7 +21,10 @@ OFFLOADED: dict[Offload, frozenset[str]] = {
     "all": frozenset({"optimizer", "gradients", "parameters"}),
 }
 """Parts of memory that the host keeps: ZeRO-Offload has gradients beside the states they change (Ren et al. 2021)."""
-KEPT = ("optimizer", "weights", "fused", "bucketed", "offload", "offload_activations")
+KEPT = (
+    "optimizer", "weights", "fused", "bucketed", "offload", "offload_activations",
+    "secondary_shard", "quantized_weights", "quantized_gradients",
+)  # fmt: skip
 """What of a layout is not searched but said, of a job by itself or its framework."""
 Schedule = Literal["1F1B", "GPipe", "ZB-H1", "ZB-H2", "ZB-V"]
 """Order of forward and backward passes of a pipeline. Those of zero bubbles compute gradients of weights apart, when a
@@ -88,6 +91,13 @@ class Layout:
     `layernorm`, `mla_up_proj`, `mlp`, `moe`, `moe_act`, `shared_experts`. Also `mlp_act`, which is `moe_act` of layers
     without experts, and `products`, all but the result of every second product, as torchtitan's `op` has it. Others
     count nothing."""
+    secondary_shard: int | None = None
+    """Ranks that share out a second copy of all parameters, from which ZeRO stage 3 gathers for the backward pass
+    (hpZ of ZeRO++, Wang et al. 2023); `None` where there is none."""
+    quantized_weights: bool = False
+    """Whether ZeRO stage 3 sends parameters for the forward pass in 8 bits (qwZ, likewise)."""
+    quantized_gradients: bool = False
+    """Whether gradients travel in 4 bits (qgZ, likewise)."""
 
     @property
     def ranks(self) -> int:

@@ -123,8 +123,11 @@ def model_states(held: Held, layout: Layout) -> tuple[float, float, float]:
     stage, sharded = layout.zero_stage, held.sharded(layout)
     is_split = stage >= 3 and layout.reshard
     frozen = held.frozen_bytes / (layout.shard_ranks if is_split else 1)
+    second = 0.0
+    if is_split and layout.secondary_shard is not None:
+        second = held.total * layout.bytes_per_parameter / layout.secondary_shard
     return (
-        (sharded if is_split else held.total) * layout.bytes_per_kept_parameter + frozen,
+        (sharded if is_split else held.total) * layout.bytes_per_kept_parameter + frozen + second,
         (sharded if stage >= 2 else held.total) * layout.bytes_per_gradient,
         (sharded if stage >= 1 else held.total) * layout.bytes_per_optimizer_state,
     )

@@ -26,6 +26,10 @@ class Residuals:
     low: float
     high: float
 
+    def range_s(self, best_s: float, worst_s: float) -> tuple[float, float]:
+        """Return the range of a step time that is so much at best and at worst."""
+        return best_s * self.low, worst_s * self.high
+
 
 EXPERTS = Residuals(0.74, 1.42)
 """61 runs of models with experts, of 24 groups (a source's runs of a model on a GPU)."""
@@ -34,12 +38,18 @@ SHARDED = Residuals(0.91, 1.12)
 PLAIN = Residuals(0.85, 1.15)
 """Plain attention: the 109 runs of Bang et al. 2024, and three of today. Those that the constants are from are missed
 by 2%."""
+ADAPTERS = Residuals(0.70, 1.55)
+"""49 runs of LoRA and QLoRA, 16 groups, most on RTX 3090 and 4090; three quarters of them of the half `end`."""
+_OF_ADAPTERS = r"RTX ([34]090|A[56]000)"
+"""Further types of GPUs that they ran on."""
+OFFLOAD = Residuals(0.60, 1.40)
+"""Nine runs with optimizer, parameters or activations in host memory."""
 FLASH = (
     (r"A100|A800", Residuals(0.95, 1.18)),  # 26 runs of 6 groups.
     (r"G?H[128]00|GH200|H20", Residuals(0.85, 1.12)),  # 34 runs of 20 groups.
     (r"G?B[23]00", Residuals(0.88, 1.17)),  # 11 runs of 5 groups, all by cuDNN's attention.
 )
-"""Flash attention, by type of GPU. All are of the half `fit` of bench/measured_runs."""
+"""Flash attention, by type of GPU. These and those with experts are of the half `fit` of bench/measured_runs."""
 OTHERS = Residuals(0.70, 1.40)
 """By likeness: no run, or one."""
 
@@ -53,6 +63,10 @@ def residuals_of(shape: ModelShape, layout: Layout, hardware: Hardware) -> Resid
 
 
 def _measured(shape: ModelShape, layout: Layout, hardware: Hardware) -> Residuals:
+    if layout.offload != "none" or layout.offload_activations:
+        return OFFLOAD
+    if shape.lora is not None:
+        return ADAPTERS
     known = next((found for names, found in FLASH if re.match(rf"({names})", hardware.gpu.type, re.IGNORECASE)), None)
     if known is None:
         return OTHERS
@@ -66,7 +80,8 @@ def _measured(shape: ModelShape, layout: Layout, hardware: Hardware) -> Residual
 def extrapolations(shape: ModelShape, layout: Layout, hardware: Hardware) -> list[str]:
     """Return in what an estimate is beyond all runs that estimates were held against."""
     told = []
-    if not any(re.match(rf"({names})", hardware.gpu.type, re.IGNORECASE) for names, _found in FLASH):
+    known = [names for names, _found in FLASH] + ([_OF_ADAPTERS] if shape.lora is not None else [])
+    if not any(re.match(rf"({names})", hardware.gpu.type, re.IGNORECASE) for names in known):
         told.append(_("{gpu} GPUs").format(gpu=hardware.gpu.type))
     if shape.seq_length > LONGEST:
         told.append(_("sequences of {count} tokens").format(count=f"{shape.seq_length:,}"))

@@ -32,6 +32,8 @@ OPTIMIZER_BYTES = 40
 """Read and written a parameter by Adam in mixed precision, with the norm of the gradients and setting them to zero."""
 _ADAMS_MOMENTS = 8
 """Bytes of these, each of which is read and written."""
+_QUANTIZED_GRADIENT = 0.5
+"""Bytes that ZeRO++ sends of a gradient (Wang et al. 2023, section 3.3)."""
 PCIE_BANDWIDTH = 16e9
 """Bytes a second that a fourth-generation slot reaches, one direction."""
 
@@ -248,8 +250,9 @@ def _sharded_s(group: _Synced, layers: int, layout: Layout, hardware: Hardware) 
     """Seconds of a group's gradients and parameters for each micro-batch, and once after the last, from stage 2 on.
 
     Gradients are scattered after each micro-batch, layer by layer, since no rank has room for all of them; stage 3
-    gathers parameters once more for the forward pass, and again for the backward pass unless they are kept. Where a
-    shard's ranks are not all, the shards of gradients are summed over the groups of them (hybrid sharding).
+    gathers parameters once more for the forward pass, and again for the backward pass unless they are kept, or from
+    fewer ranks that have a second copy. Where a shard's ranks are not all, the shards of gradients are summed over the
+    groups of them (hybrid sharding).
     """
     ranks = min(layout.shard_ranks, group.ranks)
     link = group_link(hardware, ranks, group.stride)
@@ -257,13 +260,17 @@ def _sharded_s(group: _Synced, layers: int, layout: Layout, hardware: Hardware) 
         group.trained * layout.bytes_per_reduced_gradient / layers,
         group.weights / layers,
     )
+    if layout.quantized_gradients:
+        gradients = group.trained * _QUANTIZED_GRADIENT / layers
     each = layers * all_gather_s(gradients, ranks, link)
-    gathering = layers * all_gather_s(weights, ranks, link)
+    if layout.zero_stage == 3:
+        each += layers * all_gather_s(weights * (0.5 if layout.quantized_weights else 1), ranks, link)
+        if layout.reshard:
+            near = min(layout.secondary_shard or ranks, ranks)
+            each += layers * all_gather_s(weights, near, group_link(hardware, near, group.stride))
     if (others := group.ranks // ranks) > 1:
         between = group_link(hardware, others, group.stride * ranks)
         each += layers * all_reduce_s(gradients / ranks, others, between)
-    if layout.zero_stage == 3:
-        each += gathering * (2 if layout.reshard else 1)
     updated = group.trained * layout.bytes_per_parameter / layers
     return each, layers * all_gather_s(updated, ranks, link) if layout.zero_stage == 2 else 0.0
 

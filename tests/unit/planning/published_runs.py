@@ -149,6 +149,11 @@ def gpt(run: Throughput | Iteration) -> ModelShape:
     return ModelShape(run.layers, run.hidden, run.heads, SEQ_LENGTH, VOCAB_SIZE, count, attention="plain", dropout=True)
 
 
+def shape_of(layers: int, hidden: int, heads: int, vocabulary: int = VOCAB_SIZE) -> ModelShape:
+    count = parameter_count(layers, hidden, SEQ_LENGTH, vocabulary)
+    return ModelShape(layers, hidden, heads, SEQ_LENGTH, vocabulary, count, attention="plain", dropout=True)
+
+
 def selene(gpus: int, name: str = "A100-80GB", card_gbps: float = 200) -> Hardware:
     """DGX A100 nodes, as both papers ran on: with a 200 Gbit/s card a GPU, unless told otherwise."""
     gpu = gpu_table().find(name)

@@ -9,12 +9,7 @@ import pytest
 from dttui.planning.cost.layout import Layout
 from dttui.planning.cost.shape import ModelShape, parameter_count
 from dttui.planning.cost.step_time import step_time
-from tests.unit.planning.published_runs import GPT_175B, HELD_OUT, SEQ_LENGTH, VOCAB_SIZE, HeldOut, selene
-
-
-def shape_of(layers: int, hidden: int, heads: int, vocabulary: int = VOCAB_SIZE) -> ModelShape:
-    count = parameter_count(layers, hidden, SEQ_LENGTH, vocabulary)
-    return ModelShape(layers, hidden, heads, SEQ_LENGTH, vocabulary, count, attention="plain", dropout=True)
+from tests.unit.planning.published_runs import GPT_175B, HELD_OUT, HeldOut, selene, shape_of
 
 
 def miss(run: HeldOut) -> float:

@@ -7,17 +7,18 @@ from dataclasses import replace
 import pytest
 
 from dttui.planning.cost.assumptions import ModelClaim, assume_shape
-from dttui.planning.cost.collectives import group_link
+from dttui.planning.cost.collectives import all_gather_s, group_link
 from dttui.planning.cost.hardware import Hardware, default_links, gpu_table
 from dttui.planning.cost.layer_time import layer_time
 from dttui.planning.cost.layout import Layout, Schedule, faults, stage_layers
 from dttui.planning.cost.layout_changes import helpful_changes
 from dttui.planning.cost.layout_search import Wish
-from dttui.planning.cost.memory import memory_per_gpu
+from dttui.planning.cost.memory import held_parameters, memory_per_gpu
 from dttui.planning.cost.recommend import recommend
 from dttui.planning.cost.shape import ModelShape
 from dttui.planning.cost.step_time import step_time
 from dttui.planning.cost.token_exchange import EXPERT_OVERLAP
+from tests.unit.planning.counted_jobs import estimated, job
 
 EIGHT = assume_shape(ModelClaim(name="llama-3.1-8b", seq_length=32_768))[0]
 MIXTRAL = assume_shape(ModelClaim(name="mixtral-8x7b", seq_length=4096))[0]
@@ -164,3 +165,43 @@ def test_what_would_shrink_a_part_is_something_that_a_framework_trains_in() -> N
     found = helpful_changes(replace(MIXTRAL, seq_length=8192), layout, on("H100", 16))
     assert found
     assert all(change.frameworks for change in found)
+
+
+def test_zero_plus_plus_sends_less_and_keeps_a_second_copy() -> None:
+    """Of 3·M bytes 8 bits leave half of the first, a copy a node nothing of the second, 4 bits a quarter of the third.
+
+    Wang et al. 2023, table 1.
+    """
+    hardware, layout = on("H100", 64), Layout(64, global_batch=64, zero_stage=3, overlap=False, gradient_bytes=2)
+    whole = parts(EIGHT, layout, hardware)["data_parallel"]
+    wide, near = (
+        EIGHT.layers * all_gather_s(held_bytes(EIGHT) / EIGHT.layers, ranks, group_link(hardware, ranks, 1))
+        for ranks in (64, 8)
+    )
+    assert whole == pytest.approx(3 * wide)
+    latency = EIGHT.layers * all_gather_s(0.0, 64, group_link(hardware, 64, 1))
+    for changed, saved in (
+        ({"quantized_weights": True}, (wide - latency) / 2),
+        ({"secondary_shard": 8}, wide - near),
+        ({"quantized_gradients": True}, (wide - latency) * 3 / 4),
+    ):
+        made = replace(layout, **changed)
+        assert parts(EIGHT, made, hardware)["data_parallel"] == pytest.approx(whole - saved, rel=1e-3)
+    kept = memory_per_gpu(EIGHT, layout).parts["parameters"]
+    copied = memory_per_gpu(EIGHT, replace(layout, secondary_shard=8)).parts["parameters"]
+    assert copied == pytest.approx(kept + kept * 64 / 8)
+
+
+def held_bytes(shape: ModelShape) -> float:
+    """Of all parameters of a rank whose model is not split."""
+    return 2 * held_parameters(shape, Layout(), shape.layers, is_first=True, is_last=True).total
+
+
+def test_what_deepspeeds_own_keys_say_of_zero_plus_plus_is_counted() -> None:
+    keys = {"zero_hpz_partition_size": 2, "zero_quantized_weights": True, "zero_quantized_gradients": True}
+    told = {"framework": "deepspeed", "strategy": {"zero_stage": 3}}
+    usual = estimated(job(**told))
+    made = estimated(job(**told, framework_options={"config": {"zero_optimization": keys}}))
+    assert made.step_time_s.parts["data_parallel"] < usual.step_time_s.parts["data_parallel"]
+    assert made.memory_per_gpu_gb.parts["parameters"] > usual.memory_per_gpu_gb.parts["parameters"]
+    assert made.inputs["layout.secondary_shard"].value == 2

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from bench.accuracy import TABLES, tables
+
 RUNS = Path(__file__).parents[3] / "bench/measured_runs"
 MEASURES = {
     "tokens_per_s_per_gpu",
@@ -51,3 +53,7 @@ def test_the_degrees_of_a_run_make_its_gpus(half: str) -> None:
         model = degrees[0] * degrees[1] * degrees[2]
         assert row["gpu"]["count"] % model == 0, row["id"]
         assert (layout.get("dp") or row["gpu"]["count"] // model) * model == row["gpu"]["count"], row["id"]
+
+
+def test_the_tables_of_runs_and_what_is_said_of_them_are_of_the_estimates_of_now() -> None:
+    assert TABLES.read_text(encoding="utf-8").splitlines() == list(tables()), "run `python bench/accuracy.py --write`"
