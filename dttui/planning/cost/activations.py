@@ -5,7 +5,8 @@ For GPT's shape 34·s·b·h beside attention's scores, 24 of it split over tenso
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from dttui.planning.cost.adapters import spared
@@ -13,7 +14,6 @@ from dttui.planning.cost.layout import Layout
 from dttui.planning.cost.shape import ModelShape
 from dttui.planning.cost.unfused import kept_beside
 
-_OF_ATTENTION: frozenset[str] = frozenset({"core_attn"})
 _NORMS: frozenset[str] = frozenset({"layernorm", "products"})
 _QUERIES: frozenset[str] = frozenset({"mla_up_proj"})
 _KEYS: frozenset[str] = frozenset({"mla_up_proj", "products"})
@@ -42,7 +42,7 @@ def activation_bytes_per_layer(shape: ModelShape, layout: Layout) -> float:
         shared = layout.tensor if layout.sequence_parallel else 1
         return layout.tokens(shape) * shape.hidden_size * layout.residual_bytes / shared
     again = layout.again
-    kept = [part for part in _parts(shape, layout) if not (part.again and part.again & again)]
+    kept, _freed = _kept_and_freed(shape, layout.precision == "fp8", again)
     return _bytes(kept, shape, layout) + (0.0 if "core_attn" in again else _scores_bytes(shape, layout))
 
 
@@ -50,31 +50,45 @@ def recomputed_bytes(shape: ModelShape, layout: Layout) -> float:
     """Return what one layer holds while it, or a part of it, is computed again."""
     if layout.recompute == "none":
         return 0.0
-    again, is_full = layout.again, layout.recompute == "full"
-    scores = _scores_bytes(shape, layout) if is_full or "core_attn" in again else 0.0
-    if again == _OF_ATTENTION:
-        return scores
-    parts = [part for part in _parts(shape, layout) if is_full or (part.again and part.again & again)]
-    return _bytes(parts, shape, layout) + scores
+    again = layout.again
+    kept, freed = _kept_and_freed(shape, layout.precision == "fp8", again)
+    if layout.recompute == "full":
+        return _bytes(kept, shape, layout) + _scores_bytes(shape, layout)
+    tokens = layout.tokens(shape) * layout.bytes_per_parameter / 2
+    shared = layout.tensor if layout.sequence_parallel else 1
+    scores = _scores_bytes(shape, layout) if "core_attn" in again else 0.0
+    return tokens * (freed[0] / shared + freed[1] / layout.tensor) + scores
 
 
-def _bytes(parts: Iterable[Kept], shape: ModelShape, layout: Layout) -> float:
-    whole = split = 0.0
-    for part in parts:
-        whole, split = whole + part.whole, split + part.split
+def _bytes(kept: tuple[float, float], shape: ModelShape, layout: Layout) -> float:
+    whole, split = kept
+    for more_whole, more_split in (kept_beside(shape, layout), spared(shape, layout)):
+        whole, split = whole + more_whole, split + more_split
     shared = layout.tensor if layout.sequence_parallel else 1
     return layout.tokens(shape) * (whole / shared + split / layout.tensor) * layout.bytes_per_parameter / 2
 
 
-def _parts(shape: ModelShape, layout: Layout) -> Iterator[Kept]:
-    """Yield what a layer keeps besides attention's scores.
+@lru_cache(maxsize=64)
+def _kept_and_freed(
+    shape: ModelShape, is_fp8: bool, again: frozenset[str]
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return bytes of a token, whole and split, that are kept, and those that are computed again."""
+    sums = {False: [0.0, 0.0], True: [0.0, 0.0]}
+    for part in _parts(shape, 1 if is_fp8 else 2):
+        found = sums[bool(part.again and part.again & again)]
+        found[0] += part.whole
+        found[1] += part.split
+    return (sums[False][0], sums[False][1]), (sums[True][0], sums[True][1])
+
+
+def _parts(shape: ModelShape, taken: int) -> Iterator[Kept]:
+    """Yield what a layer keeps besides attention's scores; `taken` are bytes of a product's input.
 
     Both norms' inputs; what they give, which the first products take in; the masks of two dropouts; queries, keys and
     values; attention's result; what gates and activation take in and give. A product in fp8 keeps its input in a byte,
     beside attention's result in half precision, which attention itself needs.
     """
     h, q, kv = shape.hidden_size, shape.query_size, shape.kv_size
-    taken = 1 if layout.precision == "fp8" else 2
     yield Kept(whole=4 * h)
     yield Kept(whole=2 * taken * h, again=_NORMS)
     if shape.dropout:
@@ -86,8 +100,6 @@ def _parts(shape: ModelShape, layout: Layout) -> Iterator[Kept]:
         ranks = (shape.latent.q_rank or 0) + shape.latent.kv_rank
         yield Kept(whole=(2 + taken) * ranks)
     yield from _of_feed_forward(shape, taken)
-    for whole, split in (kept_beside(shape, layout), spared(shape, layout)):
-        yield Kept(whole, split)
 
 
 def _of_feed_forward(shape: ModelShape, taken: int) -> Iterator[Kept]:

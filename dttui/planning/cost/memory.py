@@ -61,7 +61,8 @@ def memory_per_gpu(shape: ModelShape, layout: Layout) -> MemoryEstimate:
         places.add((last, False, True))
     if layout.pipeline > 2 and middle > first:
         places.add((middle, False, False))
-    stages = [_stage(shape, layout, layers, is_first, is_last) for layers, is_first, is_last in places]
+    layer = activation_bytes_per_layer(shape, layout), recomputed_bytes(shape, layout)
+    stages = [_stage(shape, layout, layer, layers, is_first, is_last) for layers, is_first, is_last in places]
     return max(stages, key=lambda estimate: estimate.high)
 
 
@@ -149,7 +150,10 @@ def layers_in_flight(shape: ModelShape, layout: Layout) -> float:
     return float(per_stage * min(m, most))
 
 
-def _stage(shape: ModelShape, layout: Layout, layers: int, is_first: bool, is_last: bool) -> MemoryEstimate:
+def _stage(
+    shape: ModelShape, layout: Layout, layer: tuple[float, float], layers: int, is_first: bool, is_last: bool
+) -> MemoryEstimate:
+    """Return what a stage of so many layers needs; `layer` is what one keeps, and holds while it is computed again."""
     tensor, pipeline = layout.tensor, layout.pipeline
     held = held_parameters(shape, layout, layers, is_first=is_first, is_last=is_last)
     parameters, gradients, optimizer = model_states(held, layout)
@@ -159,10 +163,10 @@ def _stage(shape: ModelShape, layout: Layout, layers: int, is_first: bool, is_la
         in_flight = float(layers)
     elif not is_first:
         in_flight *= max(pipeline - 1, 1) / pipeline
-    activations = in_flight * activation_bytes_per_layer(shape, layout)
+    activations = in_flight * layer[0]
     shard = tensor if layout.sequence_parallel else 1
     logits = loss_bytes(shape, layout) if is_last else 0.0
-    again = recomputed_bytes(shape, layout) + backward_bytes(shape, layout)
+    again = layer[1] + backward_bytes(shape, layout)
     kept = 0.0 if layout.offload_activations else activations
     casts = _casts(shape, layout, logits, again, is_last=is_last)
     gathered = _gathered(shape, layout, logits, again, kept)
