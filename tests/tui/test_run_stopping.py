@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import pytest
 from dtagent.protocol.events import JobState
 from textual.widgets import Button
 
 from dttui.launch import stop_request
-from dttui.tui.screens.dialogs import ChoiceDialog
+from dttui.tui.app import DttuiApp
+from dttui.tui.screens import dialogs
+from dttui.tui.screens.dialogs import ChoiceDialog, Question
 from dttui.tui.screens.run import RunScreen
 from tests.tui import job_files
 from tests.tui.controllers import controller
@@ -159,3 +162,27 @@ async def test_a_question_below_another_one_says_once_that_the_job_is_over_and_o
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is run, "the question is gone")
         assert toasts(app).count("The job is over already.") == 1
+
+
+async def test_a_question_that_is_looked_at_again_while_it_changes_keeps_its_buttons_and_the_cursor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dialogs, "FOLLOW_S", 0.001)
+    asked = [Question("first", [("a", "A", "default"), ("b", "B", "default")])]
+    app = make_app(make_inventory())
+
+    async def follow() -> Question:
+        return asked[-1]
+
+    async with app.run_test(size=SIZE) as pilot:
+        first = asked[0]
+        app.push_screen(ChoiceDialog("Which", first.text, first.choices, follow=follow))
+        await until(pilot, lambda: isinstance(app.screen, ChoiceDialog), "it is asked")
+        for name in ("c", "d", "e", "f", "g"):
+            asked.append(Question(name, [(name, name.upper(), "default"), ("z", "Z", "default")]))
+            await until(pilot, partial(app.screen.query, f"#{name}"), "the buttons are others")
+            await until(pilot, partial(has_focus, app, name), "the first has the cursor")
+
+
+def has_focus(app: DttuiApp, name: str) -> bool:
+    return app.focused is app.screen.query_one(f"#{name}")

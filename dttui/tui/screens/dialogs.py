@@ -96,6 +96,7 @@ class ChoiceDialog(Dialog[str]):
         self._text = text if isinstance(text, Content) else Content(text)
         self._choices = choices
         self._follow = follow
+        self._is_asking = False
 
     def compose(self) -> ComposeResult:
         """Lay out the question and its buttons."""
@@ -118,12 +119,24 @@ class ChoiceDialog(Dialog[str]):
         for value, label, variant in self._choices:
             yield Button(Content(label), id=value, variant=variant, compact=True)
 
-    @work(exclusive=True)
+    @work
     async def ask_anew(self) -> None:
-        """Show the question as it now is, or go where nobody has to answer it any more."""
-        if self._follow is None or not self.is_active:  # A question on top of it is the current screen as well.
+        """Show the question as it now is, or go where nobody has to answer it any more.
+
+        One after the other: to be broken off between the old buttons and the new ones would leave none, or no cursor.
+        """
+        if self._follow is None or self._is_asking:
             return
-        question = await self._follow()
+        self._is_asking = True
+        try:
+            await self._asked_anew(self._follow)
+        finally:
+            self._is_asking = False
+
+    async def _asked_anew(self, follow: Callable[[], Awaitable[Question | str | None]]) -> None:
+        if not self.is_active:  # A question on top of it is the current screen as well.
+            return
+        question = await follow()
         if not self.is_active:
             return
         if not isinstance(question, Question):
