@@ -1,14 +1,12 @@
-"""Holds estimates against what others have measured: `python bench/estimates.py`.
+"""Measured runs of others, in the terms of the estimate; `python bench/accuracy.py` holds estimates against them.
 
-The rows are in bench/measured_runs: one half of them by default, which the constants may be fitted to; the other half,
-`--half end`, is for the end.
+They are in bench/measured_runs: one half of them, `fit`, which the constants may be fitted to, and `end`, which they
+may not.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
-import statistics
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -292,27 +290,3 @@ def _network(told: str, per_node: int) -> float | None:
     if match := re.search(r"(\d+) Gbit/s a node", told):
         return int(match[1]) * 1e9 / 8 / per_node
     return None
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--half", choices=["fit", "end"], default="fit")
-    parser.add_argument("--rows", action="store_true", help="each row")
-    options = parser.parse_args()
-    found, left = runs(options.half)
-    errors: dict[str, list[float]] = defaultdict(list)
-    for run in found:
-        if run.step_s is not None:
-            ratio = run.time.value / run.step_s
-            errors[run.group].append(ratio)
-            if options.rows:
-                parts = " ".join(f"{name}={part / run.time.value:.0%}" for name, part in run.time.parts.items() if part)
-                print(f"{ratio:5.2f} {run.step_s:8.2f} s {run.name} {parts}")
-    for group, ratios in sorted(errors.items()):
-        print(f"{statistics.median(ratios):5.2f} {min(ratios):5.2f} {max(ratios):5.2f} {len(ratios):3} {group}")
-    ratios = [item for items in errors.values() for item in items]
-    print(f"{len(ratios)} rows: mean error {statistics.mean(abs(item - 1) for item in ratios):.1%}; left out: {left}")
-
-
-if __name__ == "__main__":
-    main()

@@ -54,16 +54,20 @@ def recomputed_bytes(shape: ModelShape, layout: Layout) -> float:
     kept, freed = _kept_and_freed(shape, layout.precision == "fp8", again)
     if layout.recompute == "full":
         return _bytes(kept, shape, layout) + _scores_bytes(shape, layout)
-    tokens = layout.tokens(shape) * layout.bytes_per_parameter / 2
-    shared = layout.tensor if layout.sequence_parallel else 1
-    scores = _scores_bytes(shape, layout) if "core_attn" in again else 0.0
-    return tokens * (freed[0] / shared + freed[1] / layout.tensor) + scores
+    return _on_a_rank(freed, shape, layout) + (_scores_bytes(shape, layout) if "core_attn" in again else 0.0)
 
 
 def _bytes(kept: tuple[float, float], shape: ModelShape, layout: Layout) -> float:
+    """Return them with what programs and adapters keep otherwise."""
     whole, split = kept
     for more_whole, more_split in (kept_beside(shape, layout), spared(shape, layout)):
         whole, split = whole + more_whole, split + more_split
+    return _on_a_rank((whole, split), shape, layout)
+
+
+def _on_a_rank(sums: tuple[float, float], shape: ModelShape, layout: Layout) -> float:
+    """Return bytes of a micro-batch, of those of a token in half precision that are whole and split."""
+    whole, split = sums
     shared = layout.tensor if layout.sequence_parallel else 1
     return layout.tokens(shape) * (whole / shared + split / layout.tensor) * layout.bytes_per_parameter / 2
 
