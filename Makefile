@@ -47,12 +47,13 @@ help:
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard dttui/locale/*/LC_MESSAGES/*.po)
+$(STAMP): pyproject.toml constraints.txt hatch_build.py tests/light_torch.py tests/light_torch.pth $(wildcard dttui/locale/*/LC_MESSAGES/*.po)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) (the first time takes some minutes: torch is large)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch]' --group dev
+	@cp tests/light_torch.py tests/light_torch.pth $(BIN)/../lib/python3*/site-packages/
 	@touch $@
 
 demo: $(STAMP)

@@ -37,8 +37,9 @@ settings.load_profile("dttui")
 def pytest_configure() -> None:
     """Let ctrl+c and a hang-up do their work even where the run was started in the background, or by `nohup`.
 
-    Either has them ignored, by children too.
+    Either has them ignored, by children too. And let what they start train without torch's compiler.
     """
+    os.environ["LIGHT_TORCH"] = "1"
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 

@@ -12,6 +12,7 @@ ENVIRONMENT = {
     "USER": "root",
     "LOGNAME": "root",
     "LANG": "C.UTF-8",
+    "LIGHT_TORCH": "1",
 }
 """What every process of the lab starts with: nothing of the environment of the tests leaks into a host."""
 

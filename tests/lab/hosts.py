@@ -37,6 +37,7 @@ KbdInteractiveAuthentication no
 UsePAM no
 PrintMotd no
 AcceptEnv LANG LC_*
+SetEnv LIGHT_TORCH=1
 Subsystem sftp internal-sftp
 """
 

@@ -1,0 +1,106 @@
+"""Lets processes of tests that only train go without torch's compiler and exporter, which half of its import is.
+
+`make` lays this beside the packages of the interpreter that tests train with, where each Python finds it as it starts;
+without `LIGHT_TORCH` in its environment nothing changes. Whoever uses more of a module than stands here gets all of it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib.abc
+import importlib.machinery
+import sys
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+_DEFERRED = ("torch._dynamo", "torch.export")
+_FOR_TENSORS = ("torch._meta_registrations", "torch.distributed._meta_registrations")
+"""Tell shapes of results without their values; torchrun itself has no tensor."""
+
+
+def _not_compiled(function: Callable[..., Any] | None = None, *_args: Any, **_options: Any) -> Any:
+    return function if function is not None else lambda found: found
+
+
+def _as_without_compiler() -> dict[str, Any]:
+    """What optimizers and DDP ask the compiler for where nothing is compiled."""
+    inlined = types.SimpleNamespace(cache_clear=lambda: None)
+    return {
+        "disable": _not_compiled,
+        "graph_break": lambda *_args, **_options: None,
+        "utils": types.SimpleNamespace(get_optimize_ddp_mode=lambda: "ddp_optimizer"),
+        "trace_rules": types.SimpleNamespace(
+            LEGACY_MOD_INLINELIST=set(), get_legacy_mod_inlinelist=inlined, clear_lru_cache=lambda: None
+        ),
+    }
+
+
+class _Deferred(types.ModuleType):
+    """A module whose code runs once something of it is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        _load(self)
+        return getattr(self, name)
+
+
+def _load(module: types.ModuleType) -> None:
+    """Run the module's own code; what stood in for it goes first."""
+    spec = importlib.machinery.PathFinder.find_spec(module.__name__, [*_parent(module.__name__).__path__])
+    assert spec is not None
+    assert spec.loader is not None
+    for name in _as_without_compiler():
+        module.__dict__.pop(name, None)
+    module.__class__ = types.ModuleType
+    module.__spec__ = spec
+    spec.loader.exec_module(module)
+
+
+def _parent(name: str) -> types.ModuleType:
+    return sys.modules[name.rpartition(".")[0]]
+
+
+class _Loader(importlib.abc.Loader):
+    def __init__(self, found: importlib.machinery.ModuleSpec) -> None:
+        self._found = found
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        return _Deferred(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        module.__file__ = self._found.origin
+        if module.__name__ == "torch._dynamo":
+            module.__dict__.update(_as_without_compiler())
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Finds what is deferred, before all others do."""
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        """Take the command line as it was given: torchrun's processes go without more than ranks do."""
+        is_torchrun = any(part.endswith(("/torchrun.py", "torch.distributed.run")) for part in argv[:5])
+        self._names = (*_DEFERRED, *_FOR_TENSORS) if is_torchrun else _DEFERRED
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Find one of the deferred modules; a part of one has all of it run first."""
+        if name in self._names:
+            found = importlib.machinery.PathFinder.find_spec(name, path)
+            if found is None:
+                return None
+            spec = importlib.machinery.ModuleSpec(name, _Loader(found), origin=found.origin, is_package=True)
+            spec.submodule_search_locations = found.submodule_search_locations
+            return spec
+        if name.startswith(_DEFERRED) and isinstance(parent := sys.modules.get(name.rpartition(".")[0]), _Deferred):
+            _load(parent)
+        return None
+
+
+sys.meta_path.insert(0, Finder(sys.orig_argv))
+# An import makes little garbage, and a third of its time went into the search; as much again at the end, for nothing.
+gc.set_threshold(50_000, 50, 50)
+atexit.register(gc.freeze)
