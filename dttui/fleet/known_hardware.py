@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, field_validator
 from dttui import locations
 from dttui.errors import UsageError
 from dttui.files import write_atomic
-from dttui.fleet.kept_measurements import read_measurements
+from dttui.fleet.kept_measurements import alone, read_measurements
 from dttui.fleet.measured_runs import measured_runs
 from dttui.i18n import _
 from dttui.inventory.models import Environment
@@ -158,17 +158,23 @@ def record_links(measured: Iterable[MeasuredLink]) -> None:
     Raises:
         UsageError: the file that is there cannot be read, or not be written.
     """
-    kept = newest_of_each_cluster([*measured_links(), *measured])
+    path = locations.links_file()
+    with alone(path):
+        kept = newest_of_each_cluster([*measured_links(), *measured])
+        try:
+            write_atomic(path, _links_text(kept))
+        except OSError as fault:
+            raise locations.unwritable(path, fault) from fault
+
+
+def _links_text(links: Iterable[MeasuredLink]) -> str:
+    """A link a line, the newest first, as many as may be kept."""
     head, between, tail = '{"version": 1, "links": [\n', ",\n", "\n]}\n"
     lines, room = [], KEPT_LINKS_BYTES - len(head + tail)
-    for link in sorted(kept, key=lambda link: link.measured_at, reverse=True):
+    for link in sorted(links, key=lambda link: link.measured_at, reverse=True):
         line = link.model_dump_json(exclude_none=True)
         room -= len(line.encode()) + len(between)
         if room < 0:
             break
         lines.append(line)
-    path = locations.links_file()
-    try:
-        write_atomic(path, head + between.join(lines) + tail)
-    except OSError as fault:
-        raise locations.unwritable(path, fault) from fault
+    return head + between.join(lines) + tail

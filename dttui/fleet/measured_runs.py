@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from dttui import locations
-from dttui.files import make_private, write_atomic
-from dttui.fleet.kept_measurements import read_measurements
+from dttui.files import write_atomic
+from dttui.fleet.kept_measurements import alone, read_measurements
 from dttui.i18n import _
 from dttui.planning.cost.calibration import MeasuredRun
 
@@ -70,7 +66,7 @@ def drop_runs(kind: str | None = None) -> tuple[MeasuredRun, ...]:
 def _change(change: Callable[[Iterable[MeasuredRun]], list[MeasuredRun]]) -> None:
     """Read, change and write the file, one dttui after the other."""
     path = locations.measured_runs_file()
-    with _alone(path):
+    with alone(path):
         kept = _newest(change(measured_runs()))
         lines = ",\n".join(run.model_dump_json(exclude_defaults=True) for run in kept)
         try:
@@ -89,21 +85,3 @@ def _newest(runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
         if count[key] <= KEPT_RUNS:
             kept.append(run)
     return kept[:KEPT_IN_ALL][::-1]
-
-
-@contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Keep other processes of this user from changing the file meanwhile. Raises UsageError."""
-    try:
-        make_private(path.parent)
-        lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as fault:
-        raise locations.unwritable(path, fault) from fault
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        except OSError as fault:  # A file system without locks.
-            raise locations.unwritable(path, fault) from fault
-        yield
-    finally:
-        os.close(lock)

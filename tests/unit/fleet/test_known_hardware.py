@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,20 @@ def test_links_are_kept_the_newest_of_each_pair_and_for_their_owner_alone() -> N
     assert [item.bandwidth for item in measured_links()] == [2e9]
     assert len(known_hardware().links) == 1
     assert locations.links_file().stat().st_mode & 0o777 == 0o600
+
+
+def test_of_links_that_several_keep_at_once_none_is_lost() -> None:
+    code = """
+import sys
+from dttui.fleet.known_hardware import record_links
+from dttui.planning.cost.links import MeasuredLink
+for number in range(30):
+    pair = (sys.argv[1], str(number))
+    record_links([MeasuredLink(between=pair, bandwidth=1e9, round_trip_s=0.03, measured_at=1.0)])
+"""
+    writers = [subprocess.Popen([sys.executable, "-c", code, name]) for name in ("a", "b", "c")]
+    assert [writer.wait(120) for writer in writers] == [0, 0, 0]
+    assert len(measured_links()) == 90
 
 
 def test_links_with_a_key_that_another_version_wrote_are_read_without_it() -> None:
