@@ -158,6 +158,21 @@ def test_a_job_that_may_be_started_again_goes_first_from_a_bad_end_on(
         assert has_room(agent, "later", 10.0)
 
 
+def test_a_job_that_is_over_before_it_is_heard_of_again_is_in_no_line(tmp_path: Path) -> None:
+    """Its controller asks every two seconds, and may not know yet that it has begun."""
+    wanted = {"simulated_slots": SLOTS, "simulated_total": SLOTS, "cuda_slots": 0}
+    with Conversation(tmp_path / "root") as agent:
+        agent.prepare("short", asked_at=5.0, **wanted)
+        agent.start("short", [["true"]])
+        agent.end_of("short")
+        replies = [
+            agent.call("queue", {"key": {"job_id": job, "attempt": 0}, "asked_at": asked_at, **wanted})
+            for job, asked_at in (("short", 5.0), ("next", 6.0))
+        ]
+    assert replies[0]["is_set_aside"]
+    assert replies[1]["has_room"]
+
+
 def test_a_job_whose_next_attempt_has_begun_is_in_no_line(tmp_path: Path) -> None:
     """Half of the GPUs are left, for who comes first."""
     half = {"simulated_slots": SLOTS // 2, "simulated_total": SLOTS}

@@ -154,7 +154,7 @@ class Leases:
         """
         key, claims = request.key, self._claims()
         self._keep_places_of_ended({claim.key.job_id for claim in claims})
-        is_set_aside = any(claim.key.job_id == key.job_id for claim in claims)
+        is_set_aside = any(claim.key.job_id == key.job_id for claim in claims) or self._has_begun(key)
         if is_set_aside or request.leaves:
             self._line.leave(key.job_id)
             return QueueReply(time.time(), has_room=is_set_aside, is_set_aside=is_set_aside)
@@ -228,6 +228,11 @@ class Leases:
                 with contextlib.suppress(RpcError, OSError):
                     found.add(preparation.read(files)[1].master_port or 0)
         return found
+
+    def _has_begun(self, key: AttemptKey) -> bool:
+        """Whether the attempt that somebody asks for has had its GPUs: it may be over before he has heard of it."""
+        attempts = preparation.known(self._root, key.job_id)
+        return any(preparation.key_of(files) == key and preparation.was_started(files) for files in attempts)
 
     def _keep_places_of_ended(self, holding: set[str]) -> None:
         """Line up jobs that may be about to begin their next attempt before one that waits asks whether it is its turn.
