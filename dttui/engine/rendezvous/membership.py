@@ -150,7 +150,8 @@ class Membership:
             self.out[node.name] = why
             self.end = self._why_over(node)
             if self.end is None:
-                if self._is_inside(node):  # Else the others were numbered anew for it, and that is told.
+                # Else the others were numbered anew for it, and that is told. Who came later has seen no round yet.
+                if self._is_inside(node) or (self._round is None and node.numbering is not None):
                     self._comeback.on_failure(*self._failure_of(node))
                 self._tell_out(node, why)
         return found

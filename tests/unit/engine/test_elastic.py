@@ -166,6 +166,20 @@ def test_a_restart_of_torchruns_own_is_told_at_its_first_step_with_what_it_was_f
     assert len(attempt.events(EventKind.RESTARTED)) == 1, "another controller tells it no second time"
 
 
+def test_a_controller_that_came_after_a_node_had_died_tells_that_the_others_go_on(attempt: Attempt) -> None:
+    """It has seen no round in which the node was."""
+    attempt.all_run()
+    again = Attempt(attempt.directory)
+    again.say(1, 2, exits=OUT)  # The first that answers it.
+    assert [node.name for node in again.members.newly_out(())] == ["b"]
+    for index, rank in ((0, 0), (2, 1)):
+        again.say(index, rank, size=2, restarts=1, port=4001)
+    again.members.learn()
+    assert again.members.new_round() == "2 ranks run, on 2 of 3 nodes"
+    (told,) = again.events(EventKind.RESTARTED)
+    assert told.message.startswith("torchrun runs all ranks again, ")
+
+
 def test_a_restart_of_ranks_that_report_no_step_is_told_when_they_run(attempt: Attempt) -> None:
     attempt.all_run()
     attempt.nodes[1].silent_since = time.time() - 20
