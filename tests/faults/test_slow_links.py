@@ -25,7 +25,7 @@ import torch, torch.distributed as dist
 
 dist.init_process_group("gloo")
 number = 0
-while not os.path.exists("/var/tmp/" + os.environ["END"]):
+while True:
     time.sleep(0.05)
     sums = torch.full((500_000,), 1.0)
     dist.all_reduce(sums)
