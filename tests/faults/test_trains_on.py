@@ -71,7 +71,7 @@ def test_ddp_trains_on_from_its_checkpoint(tmp_path: Path) -> None:
     assert losses[STEPS] < losses[1]
 
 
-@pytest.mark.parametrize("lost", [ONE, TWO], ids=["its master's", "another"])
+@pytest.mark.parametrize("lost", [ONE, pytest.param(TWO, marks=pytest.mark.thorough)], ids=["its master's", "another"])
 def test_ddp_continues_without_a_host_with_the_losses_of_a_whole_run(lost: str, tmp_path: Path) -> None:
     """Over within 300 s: the batch of three ranks is shared out anew among two."""
     job = example("gpt")
