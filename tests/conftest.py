@@ -35,9 +35,9 @@ settings.load_profile("dttui")
 
 
 def pytest_configure() -> None:
-    """Let ctrl+c and a hang-up do their work even where the run was started in the background, or by `nohup`.
+    """Let what tests start train without torch's compiler, and ctrl+c and a hang-up do their work in any case.
 
-    Either has them ignored, by children too. And let what they start train without torch's compiler.
+    Where the run was started in the background, or by `nohup`, these are ignored, by children too.
     """
     os.environ["LIGHT_TORCH"] = "1"
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -35,7 +35,7 @@ class QueueReply:
     has_room: bool = False
     """Whether there are enough free GPUs for all who are before it, and for it."""
     is_set_aside: bool = False
-    """Whether the job has its GPUs here, and waits no more."""
+    """Whether the job has its GPUs here, or has had them, and waits no more."""
     free: int = 0
     """GPUs that are free, of the kind that it waits for."""
     before: list[GpuWait] = field(default_factory=list)
