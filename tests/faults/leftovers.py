@@ -38,12 +38,23 @@ def assert_nothing_runs(directory: JobDirectory, lab: Lab | None = None, bridges
     assert not directory.socket.exists(), "the controller's socket is left"
     assert processes_with(f"DTTUI_JOB_ID={directory.job_id}\0") == [], "processes of the job are left"
     for host in lab.values() if lab is not None else ():
-        wait_until(functools.partial(_is_let_go, host), f"the bridges and ports on {host.name} to go", bridges_s)
+        try:
+            wait_until(functools.partial(_is_let_go, host), f"the bridges and ports on {host.name} to go", bridges_s)
+        except AssertionError as error:
+            connections = host.run(["cat", "/proc/net/tcp"]).stdout.decode()
+            raise AssertionError(f"{error}; {_bridges(host)}, {_ports(host)}:\n{connections}") from None
 
 
 def _is_let_go(host: Host) -> bool:
     """Whether no bridge runs on a host and nothing listens in the usual range of the master's port."""
-    bridges = [process for process in host.processes() if "dtagent connect" in process.cmdline]
+    return not _bridges(host) and not _ports(host)
+
+
+def _bridges(host: Host) -> list[str]:
+    return [f"{process}" for process in host.processes() if "dtagent connect" in process.cmdline]
+
+
+def _ports(host: Host) -> list[int]:
     rows = [line.split() for line in host.run(["cat", "/proc/net/tcp"]).stdout.decode().splitlines()[1:]]
     listening = [int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A"]
-    return not bridges and not [port for port in listening if 29500 <= port <= 29999]
+    return [port for port in listening if 29500 <= port <= 29999]

@@ -24,11 +24,11 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300), pytest.mark.xdist_group("lab of watches")]
 SCRIPT = """\
-import json, os, signal, threading, time
+import datetime, json, os, signal, threading, time
 import torch, torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
-
-dist.init_process_group("gloo")
+told = json.load(open(os.environ["DTTUI_CONFIG"]))["distributed"]
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=told["timeout_s"] or 1800))
 rank, how = dist.get_rank(), os.environ["HOW"]
 if "KEEPS_SIGNAL" in os.environ:
     signal.signal(signal.SIGRTMAX - 3, lambda *_: None)
@@ -244,6 +244,21 @@ def test_a_hang_is_told_with_where_each_rank_stands_and_the_job_starts_again_and
     kept = json.loads((directory.path / told.data["file"]).read_text())
     assert [node["node"] for node in kept["nodes"]] == ["gpu1", "gpu2", "gpu3"]
     assert kept["groups"] == told.data["groups"]
+
+
+def test_a_collective_in_which_a_rank_is_missing_for_too_long_costs_an_attempt(lab: Lab, tmp_path: Path) -> None:
+    """With a `collective_timeout` of 5 s and `restart`: within 150 s the second attempt has ended well."""
+    recovery = {"on_node_failure": "restart", "max_restarts": 1}
+    communication = {"collective_timeout": "5s"}
+    directory = launched(lab, tmp_path, "skip", recovery=recovery, communication=communication)
+    wait_until(directory.is_over, "it to start again and end", 150)
+    summary = jobs.summarize(directory)
+    assert (summary.state, summary.attempts) == (JobState.SUCCEEDED, 2), directory.read_events()[-1].message
+    (restarting,) = (
+        event for event in directory.read_events(EventKind.JOB_STATE) if event.data["state"] == "RESTARTING"
+    )
+    assert restarting.data["cause"] == "collective-timeout", restarting.message
+    assert not hangs(directory)
 
 
 def test_a_long_phase_is_told_and_goes_on_to_a_good_end(lab: Lab, tmp_path: Path) -> None:

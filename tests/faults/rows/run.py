@@ -53,6 +53,14 @@ ROWS = (
         ),
     ),
     Fault(
+        "a collective takes too long",
+        "on three hosts, one rank does not come to a collective for which the job allows 5 s; the others raise, and "
+        "the job starts again for that",
+        ("P3", "P7"),
+        150,
+        (f"{_HANG}test_a_collective_in_which_a_rank_is_missing_for_too_long_costs_an_attempt",),
+    ),
+    Fault(
         "a host is unhealthy by the job's own command",
         "on one of three hosts the command fails for some seconds, and leaves a process at each run; in a job that "
         "starts again for it, and in one that does not",
