@@ -211,7 +211,7 @@ def recommend(
         tried=found.tried,
         too_large=found.too_large,
         problem=None if best is not None else _problem(shape, hardware, global_batch, found),
-        ways_out=list(ways_out(shape, hardware, wish)) if found.smallest is not None else [],
+        ways_out=list(ways_out(shape, hardware, wish, trained)) if found.smallest is not None else [],
     )
 
 

@@ -474,7 +474,13 @@ def test_what_no_layout_holds_is_answered_with_adapters_where_they_fit(capsys: p
     assert main(["recommend", "--model", "llama-3-70b", "--gpu", "RTX 4090", "--gpus", "8"]) == 2
     error = capsys.readouterr().err
     assert "training all of the model needs at least" in error
-    assert "QLoRA fits, by a rough bound of 24 GB a GPU with 4,096 tokens a sequence: 4-bit weights 5.3 GB" in error
+    said = re.search(r"QLoRA fits \(model\.lora: (\S+)\): up to (\d+) GB a GPU with ([\d,]+) tokens a sequence", error)
+    assert said is not None, error
+    lora, high, tokens = said.groups()
+    whole = ("--zero-stage", "3", "--recompute", "full", "--seq-length", tokens.replace(",", ""), "--lora", lora)
+    made = document(capsys, "estimate", "--model", "llama-3-70b", "--gpu", "RTX 4090", "--gpus", "8", *whole)
+    assert made["fits"]
+    assert f"{made['memory_per_gpu_gb']['high']:.0f}" == high
     assert "such GPUs would do" in error
     assert main(["recommend", "--model", "llama-3-70b", "--gpu", "RTX 4090", "--gpus", "1"]) == 2
     assert "LoRA" not in capsys.readouterr().err
