@@ -258,8 +258,10 @@ async def test_a_command_that_may_not_be_ended_is_let_go_of_in_time(
     reaches: Reaches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As sudo makes one: it is another user's, and no signal of ours reaches it."""
+    refused: list[object] = []
 
-    def refuse(*_: object) -> None:
+    def refuse(process: object, *_: object) -> None:
+        refused.append(process)
         raise PermissionError
 
     monkeypatch.setattr(os, "killpg", refuse)
@@ -270,6 +272,10 @@ async def test_a_command_that_may_not_be_ended_is_let_go_of_in_time(
     assert time.monotonic() - began < END_S
     await until(lambda: told_pid(tmp_path), "it to run", END_S)
     os.kill(int(told_pid(tmp_path)), signal.SIGKILL)
+    process = refused[-1]
+    assert isinstance(process, subprocess.Popen)
+    # Else whoever collects garbage later is told that it still runs.
+    await until(lambda: process.returncode is not None, "word of its end", END_S)
 
 
 async def test_what_a_command_said_before_it_hung_is_told(reaches: Reaches) -> None:
