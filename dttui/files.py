@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
+
+from dttui import locations
 
 OF_ANOTHER_VERSION: Final = "ignore"
 """What becomes of the keys that a file of ours has and no model of today: another version of dttui wrote them."""
@@ -28,6 +31,32 @@ def make_private(directory: Path) -> None:
     if not directory.is_dir():
         make_private(directory.parent)
         directory.mkdir(mode=0o700, exist_ok=True)
+
+
+@contextlib.contextmanager
+def alone(lock: Path, told: Path) -> Iterator[None]:
+    """Keep other processes of this user out meanwhile.
+
+    Args:
+        lock: file that is locked; it and its directory are made.
+        told: what is named where that cannot be done.
+
+    Raises:
+        UsageError: it cannot be made, or the file system has no locks.
+    """
+    try:
+        make_private(lock.parent)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as fault:
+        raise locations.unwritable(told, fault) from fault
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as fault:
+            raise locations.unwritable(told, fault) from fault
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def write_atomic(path: Path, text: str) -> None:

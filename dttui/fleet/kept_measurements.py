@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from dttui import locations
 from dttui.errors import UsageError
-from dttui.files import OF_ANOTHER_VERSION, make_private
+from dttui.files import OF_ANOTHER_VERSION
 from dttui.i18n import _
 
 Kept = TypeVar("Kept", bound=BaseModel)
@@ -45,24 +40,6 @@ def read_measurements(path: Path, model: type[Kept], most_bytes: int, remedy: st
         raise _damaged(path, f"{key}: {detail['msg']}" if key else detail["msg"], remedy) from fault
     except (OSError, UnicodeDecodeError) as fault:
         raise _damaged(path, getattr(fault, "strerror", None) or str(fault), remedy) from fault
-
-
-@contextlib.contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Keep other processes of this user from changing the file meanwhile. Raises UsageError."""
-    try:
-        make_private(path.parent)
-        lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as fault:
-        raise locations.unwritable(path, fault) from fault
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        except OSError as fault:  # A file system without locks.
-            raise locations.unwritable(path, fault) from fault
-        yield
-    finally:
-        os.close(lock)
 
 
 def _damaged(path: Path, reason: str, remedy: str) -> UsageError:

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, field_validator
 
 from dttui import locations
 from dttui.errors import UsageError
-from dttui.files import write_atomic
-from dttui.fleet.kept_measurements import alone, read_measurements
+from dttui.files import alone, write_atomic
+from dttui.fleet.kept_measurements import read_measurements
 from dttui.fleet.measured_runs import measured_runs
 from dttui.i18n import _
 from dttui.inventory.models import Environment
@@ -159,7 +159,7 @@ def record_links(measured: Iterable[MeasuredLink]) -> None:
         UsageError: the file that is there cannot be read, or not be written.
     """
     path = locations.links_file()
-    with alone(path):
+    with alone(path.with_suffix(".lock"), path):
         kept = newest_of_each_cluster([*measured_links(), *measured])
         try:
             write_atomic(path, _links_text(kept))

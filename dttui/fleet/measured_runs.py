@@ -9,8 +9,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from dttui import locations
-from dttui.files import write_atomic
-from dttui.fleet.kept_measurements import alone, read_measurements
+from dttui.files import alone, write_atomic
+from dttui.fleet.kept_measurements import read_measurements
 from dttui.i18n import _
 from dttui.planning.cost.calibration import MeasuredRun
 
@@ -66,7 +66,7 @@ def drop_runs(kind: str | None = None) -> tuple[MeasuredRun, ...]:
 def _change(change: Callable[[Iterable[MeasuredRun]], list[MeasuredRun]]) -> None:
     """Read, change and write the file, one dttui after the other."""
     path = locations.measured_runs_file()
-    with alone(path):
+    with alone(path.with_suffix(".lock"), path):
         kept = _newest(change(measured_runs()))
         lines = ",\n".join(run.model_dump_json(exclude_defaults=True) for run in kept)
         try:

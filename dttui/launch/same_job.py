@@ -8,10 +8,8 @@ told.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import json
-import os
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -20,7 +18,7 @@ from dtagent.protocol.tree import decode_tree
 
 from dttui import locations
 from dttui.errors import UsageError
-from dttui.files import make_private
+from dttui.files import alone
 from dttui.inventory.models import Dataset, Environment, Inventory
 from dttui.jobs import JobDirectory
 from dttui.jobs.launch_file import LaunchFile
@@ -153,20 +151,10 @@ def _running() -> Iterator[tuple[JobDirectory, LaunchFile | None]]:
             yield directory, launch
 
 
-@contextlib.contextmanager
-def one_submission_at_a_time() -> Iterator[None]:
+def one_submission_at_a_time() -> contextlib.AbstractContextManager[None]:
     """Keep another dttui of this user from submitting a job meanwhile."""
     root = locations.jobs_directory()
-    try:
-        make_private(root)
-        lock = os.open(root / ".submit.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise locations.unwritable(root, error) from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
+    return alone(root / ".submit.lock", root)
 
 
 def changed_files(directory: JobDirectory, attempt: int, upload: Path) -> list[str] | None:
