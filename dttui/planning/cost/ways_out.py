@@ -13,6 +13,7 @@ from dttui.planning.cost.layout_search import Trained, Wish, layouts
 from dttui.planning.cost.memory import MemoryEstimate, memory_per_gpu
 from dttui.planning.cost.shape import ModelShape
 from dttui.spec.lora import Lora
+from dttui.spec.yaml_writer import flow
 
 RANK = 16
 """Of adapters, on every product of a layer."""
@@ -91,8 +92,8 @@ def _adapters_text(found: Adapters) -> str:
     largest = sorted(sizes, key=sizes.__getitem__, reverse=True)[:3]
     return text.format(
         kind="LoRA" if found.lora.bits is None else "QLoRA",
-        lora=found.lora.text,
-        high=f"{found.memory.high / GB:.0f}",
+        lora=flow(found.lora.model_dump(mode="json", exclude_defaults=True)),
+        high=f"{found.memory.high / GB:.1f}",
         tokens=f"{found.seq_length:,}",
         parts=joined(", ", [f"{names[name]} {sizes[name] / GB:.1f}" for name in largest]),
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from dtagent.protocol.metric_fields import scaled
 
 from dttui import locations
@@ -474,13 +475,16 @@ def test_what_no_layout_holds_is_answered_with_adapters_where_they_fit(capsys: p
     assert main(["recommend", "--model", "llama-3-70b", "--gpu", "RTX 4090", "--gpus", "8"]) == 2
     error = capsys.readouterr().err
     assert "training all of the model needs at least" in error
-    said = re.search(r"QLoRA fits \(model\.lora: (\S+)\): up to (\d+) GB a GPU with ([\d,]+) tokens a sequence", error)
+    words = r"QLoRA fits \(model\.lora: (\{.+?\})\): up to ([\d.]+) GB a GPU with ([\d,]+) tokens a sequence"
+    said = re.search(words, error)
     assert said is not None, error
-    lora, high, tokens = said.groups()
-    whole = ("--zero-stage", "3", "--recompute", "full", "--seq-length", tokens.replace(",", ""), "--lora", lora)
-    made = document(capsys, "estimate", "--model", "llama-3-70b", "--gpu", "RTX 4090", "--gpus", "8", *whole)
+    section, high, tokens = said.groups()
+    assert yaml.safe_load(section) == {"rank": 16, "bits": 4}
+    whole = ("--zero-stage", "3", "--recompute", "full", "--seq-length", tokens.replace(",", ""))
+    asked = (*whole, "--lora", "rank=16,bits=4", "--gpu", "RTX 4090", "--gpus", "8")
+    made = document(capsys, "estimate", "--model", "llama-3-70b", *asked)
     assert made["fits"]
-    assert f"{made['memory_per_gpu_gb']['high']:.0f}" == high
+    assert f"{made['memory_per_gpu_gb']['high']:.1f}" == high
     assert "such GPUs would do" in error
     assert main(["recommend", "--model", "llama-3-70b", "--gpu", "RTX 4090", "--gpus", "1"]) == 2
     assert "LoRA" not in capsys.readouterr().err
