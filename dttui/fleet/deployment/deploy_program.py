@@ -36,7 +36,7 @@ IMPORTS = "import dtagent.cli, psutil, pynvml, dacite"
 VENV_TIMEOUT_S = 60
 PIP_TIMEOUT_S = 150
 CHECK_TIMEOUT_S = 30
-BUSY_S = 5.0
+BUSY_S = 15.0
 """How long another deployment is waited for, which may only be about to hear that it was broken off."""
 
 

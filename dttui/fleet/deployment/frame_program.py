@@ -12,9 +12,11 @@ import hashlib
 import io
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -26,6 +28,8 @@ from dttui.fleet.deployment.root_program import Refusal, by_name
 Action = Callable[[Path, dict[str, Any], BinaryIO], dict[str, Any]]
 """What is done for a request with the agent's root, by its name; more of the input may belong to it."""
 MARK = b"dttui-deploy: "
+LISTENS_EVERY_S = 0.5
+"""How often it is looked whether anybody is there, while another program runs."""
 
 
 def main(source: io.FileIO, actions: Mapping[str, Action]) -> int:
@@ -89,13 +93,18 @@ def receive(directory: Path, files: list[dict[str, Any]], stream: BinaryIO) -> P
 
 
 def run_tool(code: str, argv: list[str], timeout_s: float, **extra: str) -> str:
-    """Run a program without what the user's environment says to Python and pip; return what it printed."""
+    """Run a program without what the user's environment says to Python and pip; return what it printed.
+
+    Raises:
+        Refusal: it fails, or takes longer than `timeout_s`; with `code`.
+        BrokenPipeError: nobody listens any more, however long it would still take.
+    """
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_", "VIRTUAL_ENV"))
     }
     environment.update(extra, PIP_CONFIG_FILE=os.devnull)
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -103,16 +112,37 @@ def run_tool(code: str, argv: list[str], timeout_s: float, **extra: str) -> str:
             env=environment,
             cwd="/",
             close_fds=False,  # The root, through which it is named, is the one that is not closed by itself.
-            timeout=timeout_s,
-            check=False,
         )
-    except subprocess.TimeoutExpired as error:
-        raise Refusal(code, output=f"not done after {timeout_s:g} s") from error
     except OSError as error:
         raise Refusal(code, output=str(error)) from error
-    output = done.stdout.decode(errors="replace")
-    if done.returncode:
+    with process:
+        try:
+            printed = _printed(process, code, timeout_s)
+        except BaseException:
+            process.kill()
+            raise
+    output = printed.decode(errors="replace")
+    if process.returncode:
         if os.strerror(errno.ENOSPC) in output or os.strerror(errno.EDQUOT) in output:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        raise Refusal(code, output=output[-4000:] or f"exit status {done.returncode}")
+        raise Refusal(code, output=output[-4000:] or f"exit status {process.returncode}")
     return output
+
+
+def _printed(process: subprocess.Popen[bytes], code: str, timeout_s: float) -> bytes:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return process.communicate(timeout=LISTENS_EVERY_S)[0]
+        except subprocess.TimeoutExpired as error:
+            if not _is_heard():
+                raise BrokenPipeError from error
+            if time.monotonic() > deadline:
+                raise Refusal(code, output=f"not done after {timeout_s:g} s") from error
+
+
+def _is_heard() -> bool:
+    """Whether anybody is still there to read what is said."""
+    poll = select.poll()
+    poll.register(1, 0)
+    return not any(events & (select.POLLERR | select.POLLHUP) for _file, events in poll.poll(0))
