@@ -132,7 +132,8 @@ def _of(annotation: Any, metadata: tuple[Any, ...] = ()) -> st.SearchStrategy[An
     if get_origin(annotation) is Literal:
         return st.sampled_from(get_args(annotation))
     if get_origin(annotation) is tuple:
-        return st.lists(_of(get_args(annotation)[0]), max_size=4).map(tuple)
+        least = _bounds(metadata).get("min_length", 0)
+        return st.lists(_of(get_args(annotation)[0]), min_size=least, max_size=4).map(tuple)
     if get_origin(annotation) is dict:
         keys, values = get_args(annotation)
         return st.dictionaries(_of(keys), _of(values), max_size=3)
@@ -145,7 +146,7 @@ def _bounds(metadata: tuple[Any, ...]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for item in metadata:
         for part in (item, *getattr(item, "metadata", ())):
-            for name in ("gt", "ge", "le", "pattern"):
+            for name in ("gt", "ge", "le", "pattern", "min_length"):
                 if getattr(part, name, None) is not None:
                     found[name] = getattr(part, name)
     return found

@@ -11,7 +11,7 @@ from argparse import (
     RawDescriptionHelpFormatter,
 )
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NoReturn
 
 from dttui import __version__
 from dttui.cli.argument_values import natural, positive, ranks, seconds
@@ -27,6 +27,7 @@ from dttui.cli.verb_arguments import (
     add_render,
     add_replay,
 )
+from dttui.errors import ExitCode
 from dttui.i18n import LANGUAGES, _
 from dttui.spec import did_you_mean, printable
 
@@ -96,6 +97,11 @@ class _Parser(ArgumentParser):
                 told = _('there is no "{word}"; {near}').format(word=printable(str(value)), near=near)
                 raise ArgumentError(action, told)
         super()._check_value(action, value)
+
+    def error(self, message: str) -> NoReturn:
+        """End with what is wrong and where the options are: of a usage of forty lines nobody reads the last one."""
+        hint = _("All options: {command} --help").format(command=self.prog)
+        self.exit(ExitCode.USAGE, f"{self.prog}: error: {message}\n  → {hint}\n")
 
 
 class _Output(Action):

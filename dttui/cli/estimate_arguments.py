@@ -27,12 +27,12 @@ def add_arguments(parser: ArgumentParser, *, recommends: bool) -> None:
     )
     model = parser.add_argument_group(_("model"))
     model.add_argument("--model", metavar="NAME", help=_("a known one, llama-3-8b, or a config.json of Hugging Face"))
+    model.add_argument("--models", action="store_true", help=_("list the known models, and do nothing else"))
     model.add_argument("--parameters", type=_count, metavar="N", help=_("how many: 7e9, 7B"))
     for name, text in (
         ("--layers", _("transformer layers")),
         ("--hidden-size", _("width")),
         ("--heads", _("attention heads")),
-        ("--seq-length", _("tokens a sequence")),
         ("--vocab-size", _("tokens there are")),
         ("--kv-heads", _("heads of keys and values; as many as of attention by default")),
         ("--head-size", _("width of a head")),
@@ -44,6 +44,7 @@ def add_arguments(parser: ArgumentParser, *, recommends: bool) -> None:
         ("--dense-layers", _("first layers without experts")),
     ):
         model.add_argument(name, type=_positive, metavar="N", help=text)
+    model.add_argument("--seq-length", type=_length, metavar="N", help=_("tokens a sequence: 8192, 128K"))
     model.add_argument("--attention", choices=("flash", "plain"), help=_("plain keeps the s² matrix; flash by default"))
     for name, text in (
         ("--gated", _("the feed-forward part is gated (SwiGLU)")),
@@ -65,6 +66,7 @@ def add_arguments(parser: ArgumentParser, *, recommends: bool) -> None:
     for name, text in (
         ("--intra-bandwidth", _("a GPU's link inside its node, one direction: 300GB/s")),
         ("--inter-bandwidth", _("a GPU's share of its node's network, one direction: 200Gbps")),
+        ("--storage-bandwidth", _("at which a node writes its part of a checkpoint: 2GB/s")),
     ):
         hardware.add_argument(name, type=_bandwidth, metavar="RATE", help=text)
     for name, text in (
@@ -148,9 +150,20 @@ def _lora(text: str) -> Lora:
     try:
         return Lora.model_validate(said)
     except ValidationError as error:
-        example = "rank=16,targets=all,bits=4"
-        told = _("{text} is not understood; write it like {example}").format(text=shown(text), example=example)
-        raise ArgumentTypeError(told) from error
+        name = str(error.errors()[0]["loc"][0])
+        expected = {
+            "rank": _("a number"),
+            "targets": _("all, attention, or of {names} those that have one, joined by +"),
+            "bits": _("4 or 8"),
+        }
+        if name not in expected:
+            told = _("there is no {name}; what there is: {names}")
+            raise ArgumentTypeError(told.format(name=shown(name), names=", ".join(expected))) from error
+        wanted = expected[name].format(names=", ".join(sorted(Lora(rank=1).names)))
+        told = _("{name} has to be {expected}, as in {example}")
+        raise ArgumentTypeError(
+            told.format(name=name, expected=wanted, example="rank=16,targets=all,bits=4")
+        ) from error
 
 
 def _positive(text: str) -> int:
@@ -166,6 +179,12 @@ def _positive(text: str) -> int:
         text = _("{text} is no whole number from 1 to {most}").format(text=text, most=f"{MOST_COUNT:,}")
         raise ArgumentTypeError(text)
     return int(number)
+
+
+def _length(text: str) -> int:
+    """Return tokens of a sequence, of which K stands for 1,024 and M for 1,024²."""
+    match = re.fullmatch(r"(\d{1,9})([kmKM])", text)
+    return _positive(str(int(match[1]) * 1024 ** " km".index(match[2].lower())) if match else text)
 
 
 def _tokens(text: str) -> float:

@@ -12,7 +12,7 @@ import yaml
 
 from dttui.i18n import _
 from dttui.planning import Estimate, JobAdvice, amdahl_text, default_texts, input_text, layout_line, model_line
-from dttui.planning.advice_rows import common_gaps, compared, layouts, other_framework, reasons, sought
+from dttui.planning.advice_rows import common_gaps, compared, layouts, legend, other_framework, reasons, sought
 from dttui.planning.cost_text import (
     Row,
     Shrinking,
@@ -93,7 +93,7 @@ def advice_lines(found: JobAdvice) -> list[str]:
     shown = found.advice.candidates[:SHOWN]
     head, *rows = layouts(shown).lines()
     places = len(str(len(shown))) + 2
-    lines = [*_broken(sought(found, {})), "", _blank(places, "") + head]
+    lines = [*_broken([*sought(found, {}), legend(shown)]), "", _blank(places, "") + head]
     for place, (item, row, told) in enumerate(zip(shown, rows, reasons(shown), strict=True), start=1):
         lines.append(f"{_blank(places - 2, str(place))}{place}. {row}")
         other = other_framework(found.framework, item, {})

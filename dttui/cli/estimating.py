@@ -14,6 +14,7 @@ from dttui.compose import CostQuestion
 from dttui.errors import ExitCode, UsageError
 from dttui.i18n import _, joined
 from dttui.planning import CLAIMED, HardwareClaim, ModelClaim, Submission, Wish
+from dttui.planning.cost_text import known_models
 
 _OF_THE_JOB = (
     "model",
@@ -25,6 +26,7 @@ _OF_THE_JOB = (
     "intra_latency",
     "inter_bandwidth",
     "inter_latency",
+    "storage_bandwidth",
 )
 """Options that a job file and its inventory answer."""
 _KEPT = ("optimizer", "weights", "fused", "offload", "offload_activations")
@@ -33,6 +35,8 @@ _KEPT = ("optimizer", "weights", "fused", "offload", "offload_activations")
 
 def show_estimate(options: Namespace) -> int:
     """Print what one layout costs: of a job as it is, with what the options change, or of the options alone."""
+    if options.models:
+        return _show_models()
     found = App().drafts.estimate(_question(options, _said(options)), _job_of(options))
     if options.output != "human":
         told = [finding.model_dump(mode="json") for finding in found.findings]
@@ -47,6 +51,8 @@ def show_estimate(options: Namespace) -> int:
 
 def show_recommendation(options: Namespace) -> int:
     """Print which layouts are fastest, and for a job file what to write into it; exit 2 where none can be."""
+    if options.models:
+        return _show_models()
     found = App().drafts.recommend(_question(options, {}), _job_of(options))
     advice = found.advice
     if options.output != "human":
@@ -62,6 +68,11 @@ def show_recommendation(options: Namespace) -> int:
     if found.edits:
         lines += edit_lines(found.edits[0], [found.framework_problem, found.staying])
     print("\n".join(lines))
+    return ExitCode.OK
+
+
+def _show_models() -> int:
+    print("\n".join(known_models().lines()))
     return ExitCode.OK
 
 
@@ -88,6 +99,7 @@ def _question(options: Namespace, layout: dict[str, Any]) -> CostQuestion:
             intra_latency_s=options.intra_latency,
             inter_bandwidth=options.inter_bandwidth,
             inter_latency_s=options.inter_latency,
+            storage_bandwidth=options.storage_bandwidth,
         )
     wish = Wish(
         options.dp,

@@ -11,7 +11,7 @@ from dttui import locations
 from dttui.compose.draft_answers import AdviceAnswer, CostAnswer, CostQuestion
 from dttui.errors import UsageError
 from dttui.fleet.known_hardware import gpu_types, known_hardware, learned_from_jobs
-from dttui.i18n import _
+from dttui.i18n import _, joined
 from dttui.planning.advising import advise_job, check_framework, edit_of, shape_is_given
 from dttui.planning.cost.assumptions import (
     CLAIMED,
@@ -24,8 +24,9 @@ from dttui.planning.cost.assumptions import (
 )
 from dttui.planning.cost.estimate import estimate as estimated
 from dttui.planning.cost.estimate import with_tokens
+from dttui.planning.cost.fitting_degrees import fitting_text
 from dttui.planning.cost.hardware import Hardware, usual_precision
-from dttui.planning.cost.layout import Layout, faults, usual_batch
+from dttui.planning.cost.layout import Fault, Layout, faults, usual_batch
 from dttui.planning.cost.layout_changes import change_texts, helpful_changes
 from dttui.planning.cost.recommend import Advice, usual_global_batch, usually_trained
 from dttui.planning.cost.recommend import recommend as recommended
@@ -34,7 +35,7 @@ from dttui.planning.costing import check_memory, check_precision, check_shape, c
 from dttui.planning.parallelism import check_degrees, check_splitting
 from dttui.planning.roster import Roster, make_roster
 from dttui.planning.submission import Submission
-from dttui.spec.findings import Finding, Severity
+from dttui.spec.findings import Finding, Severity, warning
 from dttui.spec.hub_config import is_config, read_config, with_config
 from dttui.spec.known_models import find_model, model_meant
 from dttui.spec.models import Job
@@ -166,7 +167,10 @@ def _named(claim: ModelClaim) -> ModelClaim:
     if find_model(name) is None:
         near = model_meant(name)
         told = _("no model {name} is known").format(name=shown(name))
-        rest = _("Give a config.json of Hugging Face, or --parameters, such as 7e9.")
+        rest = _(
+            "Give one that `dttui estimate --models` lists, a config.json of Hugging Face, or --parameters, "
+            "such as 7e9; estimates are of transformers."
+        )
         raise UsageError(told, f"{near[:1].upper()}{near[1:]} {rest}".strip())
     given = [f"--{key.replace('_', '-')}" for key in ("parameters", "layers", "hidden_size") if key in said]
     if given:
@@ -186,15 +190,46 @@ def _answer(
 ) -> CostAnswer:
     """Return what a layout costs. Raises UsageError where it cannot be."""
     problems = list(faults(layout, shape, hardware.gpus, hardware.gpus_per_node))
-    if problems:
-        raise UsageError(
-            "; ".join(problem.message for problem in problems),
-            _("Change the degrees, the batches, or the number of GPUs."),
-        )
-    result = estimated(shape, layout, hardware, {**inputs, **layout_inputs(layout, declared, hardware)})
-    told = [*check_shape(shape), *check_precision(layout, hardware), *check_memory(result, shape, layout)]
-    found = helpful_changes(shape, layout, hardware, framework)
+    # Stages that are unlike each other can be trained in, by who says how many layers each has.
+    if wrong := [problem for problem in problems if problem.field != "layers" or framework is not None]:
+        fitting = dict.fromkeys(filter(None, (fitting_text(problem, shape, layout, hardware) for problem in wrong)))
+        hint = joined(" ", fitting) or _("Change the degrees, the batches, or the number of GPUs.")
+        raise UsageError("; ".join(problem.message for problem in wrong), hint)
+    counted = replace(layout, precision=hardware.gpu.nearest(layout.precision))
+    result = estimated(shape, counted, hardware, {**inputs, **layout_inputs(counted, declared, hardware)})
+    told = [
+        *check_shape(shape),
+        *check_precision(layout, hardware),
+        *_check_stages(problems, shape, layout),
+        *_check_idle(declared, layout),
+        *check_memory(result, shape, layout),
+    ]
+    found = helpful_changes(shape, counted, hardware, framework)
     return CostAnswer(with_tokens(result, question.tokens), told, found, change_texts(found, framework))
+
+
+def _check_stages(problems: Sequence[Fault], shape: ModelShape, layout: Layout) -> list[Finding]:
+    """Say what is taken where the stages of a pipeline cannot be alike."""
+    if not problems:
+        return []
+    most = -(-shape.layers // layout.pipeline)
+    text = _("{problem}: it is taken that no stage has more than {most} layers")
+    hint = _("Megatron-LM is told so by --pipeline-model-parallel-layout.")
+    return [warning("uneven-stages", "layout", text.format(problem=problems[0].message, most=most), hint)]
+
+
+def _check_idle(declared: set[str], layout: Layout) -> list[Finding]:
+    """Warn of what was asked for and changes nothing without another degree."""
+    needs = {
+        "schedule": (layout.pipeline, "--schedule", "--pp"),
+        "sequence_parallel": (layout.tensor, "--sequence-parallel", "--tp"),
+    }
+    text = _("{option} changes nothing without {other} above 1")
+    return [
+        warning("no-effect", "layout", text.format(option=option, other=other))
+        for name, (degree, option, other) in needs.items()
+        if name in declared and degree == 1 and getattr(layout, name) not in (False, Layout().schedule)
+    ]
 
 
 def _layout(said: Mapping[str, Any], hardware: Hardware) -> Layout:

@@ -27,7 +27,11 @@ def sought(found: JobAdvice, labels: Mapping[str, str]) -> list[str]:
     advice = found.advice
     batch = _("global batch {batch}") if found.batch_is_given else _("global batch {batch} (taken by default)")
     told = [model_line(item.estimate) for item in advice.candidates[:1]]
-    told.append(f"{found.gpus} × {clean(found.gpu)} · {batch.format(batch=f'{found.global_batch:,}')}")
+    kinds = found.gpu_types or {found.gpu: found.gpus}
+    gpus = " + ".join(f"{count} × {clean(kind)}" for kind, count in kinds.items())
+    if found.gpu_types:
+        gpus += " · " + _("each counted as {gpu}, for which all wait").format(gpu=clean(found.gpu))
+    told.append(f"{gpus} · {batch.format(batch=f'{found.global_batch:,}')}")
     label = labels.get(advice.framework, advice.framework)
     told.append(_("by size alone: {framework}; {reason}").format(framework=label, reason=advice.framework_reason))
     if advice.guide:
@@ -70,6 +74,17 @@ def layouts(candidates: Sequence[Recommendation]) -> CostTable:
     ]
     words = frozenset(column + len(shared) for column in _WORDS)
     return CostTable((*head[:3], *(name for name, _degrees in shared), *head[3:]), rows, words)
+
+
+def legend(candidates: Sequence[Recommendation]) -> str:
+    """Return what the heads of `layouts` stand for that are letters."""
+    told = ["DP " + _("data"), "TP " + _("tensor"), "PP " + _("pipeline")]
+    if any(item.context_parallel_size > 1 for item in candidates):
+        told.append("CP " + _("context"))
+    if any(item.expert_parallel_size > 1 for item in candidates):
+        told.append("EP " + _("expert"))
+    text = _("degrees: {degrees}; micro: sequences at once; SP: sequence parallel")
+    return text.format(degrees=", ".join(told))
 
 
 def common_gaps(candidates: Sequence[Recommendation]) -> list[str]:

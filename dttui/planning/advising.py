@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -34,6 +35,8 @@ from dttui.spec.models import DataParallel, Job, ModelParallel, PipelineParallel
 
 _LAYERS_LESS = ("account_for_loss_in_pipeline_split", "account_for_embedding_in_pipeline_split")
 """Arguments by which Megatron-LM gives the last stage a layer less, and the first."""
+_LEAST_LONGER = 0.005
+"""Share of a step that reads as more than nothing."""
 SectionT = TypeVar("SectionT", bound=Section)
 
 
@@ -77,8 +80,16 @@ def advise_job(
     )
     advice = _with_gaps(advice, bare)
     hardware = costing.hardware
+    kinds = Counter(gpu.name for gpu in costing.types)
     found = JobAdvice(
-        advice, hardware.gpus, hardware.gpu.name, batch, given is not None, shape_is_given(inputs), job.framework
+        advice,
+        hardware.gpus,
+        hardware.gpu.name,
+        batch,
+        given is not None,
+        shape_is_given(inputs),
+        job.framework,
+        gpu_types=kinds if len(kinds) > 1 else {},
     )
     staying = _staying(found, costing.shape, hardware, wish)
     return replace(found, staying=staying), []
@@ -94,12 +105,18 @@ def _staying(found: JobAdvice, shape: ModelShape, hardware: Hardware, wish: Wish
         best = own.candidates[0]
         longer = best.time.value / candidates[0].estimate.step_time_s.value - 1
         text = _(
-            "With {framework} a step takes {share} longer: DP {data} · TP {tensor} · PP {pipeline} · ZeRO {stage}."
+            "With {framework} a step takes {share} longer than in the first: "
+            "DP {data} · TP {tensor} · PP {pipeline} · ZeRO {stage}."
         )
+        if longer < _LEAST_LONGER:
+            text = _(
+                "With {framework} a step takes as long as in the first: "
+                "DP {data} · TP {tensor} · PP {pipeline} · ZeRO {stage}."
+            )
         layout = best.layout
         return text.format(
             framework=framework,
-            share=f"{max(longer, 0):.0%}",
+            share=f"{longer:.0%}",
             data=layout.data,
             tensor=layout.tensor,
             pipeline=layout.pipeline,

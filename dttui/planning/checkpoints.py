@@ -8,7 +8,6 @@ from dttui.frameworks.registry import traits_of
 from dttui.frameworks.traits import Spread
 from dttui.i18n import _
 from dttui.planning.cost.estimate import Estimate
-from dttui.planning.cost.failure_cost import CHECKPOINT_BANDWIDTH
 from dttui.planning.resumption import Resumption
 from dttui.spec.checkpoint import Checkpoint
 from dttui.spec.findings import Finding, error, info, warning
@@ -25,7 +24,7 @@ def resumption_of(job: Job, estimate: Estimate | None) -> Resumption:
         return Resumption()
     own, resume = traits.directory_args, checkpoint.resume_args or traits.resume_args
     failures = estimate.failures if estimate is not None else None
-    room = None if failures is None else (checkpoint.keep + 1) * failures.checkpoint_s * CHECKPOINT_BANDWIDTH
+    room = None if failures is None else (checkpoint.keep + 1) * failures.checkpoint_bytes
     return Resumption(
         own_args=tuple(own),
         resume_args=tuple(resume),

@@ -11,6 +11,7 @@ from dttui.planning.cost.assumptions import Input
 from dttui.planning.cost.collectives import CollectiveChoice, rule_text, timed_text
 from dttui.planning.cost.estimate import Estimate, MemoryRange, part_names
 from dttui.planning.cost.links import age_text
+from dttui.spec.known_models import all_models
 from dttui.spec.problems import text_width
 from dttui.words import duration
 
@@ -154,9 +155,12 @@ def goal_rows(estimate: Estimate) -> list[Row]:
         return []
     hours = _("{span} ({hours} h)").format(span=duration(goal.hours * 3600), hours=short(goal.hours))
     if not goal.tokens_are_given:
-        is_sparse = "model.experts" in estimate.inputs
-        dense = _("20 tokens a parameter, as Chinchilla")
-        hours += " · " + (_("20 tokens a parameter that each goes through") if is_sparse else dense)
+        why = _("20 tokens a parameter, as Chinchilla")
+        if "model.lora" in estimate.inputs or not estimate.inputs["model.causal"].value:
+            why = _("as a measure: how many it takes is for the data to say")
+        elif "model.experts" in estimate.inputs:
+            why = _("20 tokens a parameter that each goes through")
+        hours += " · " + why
     rows = [
         Row(_("tokens a day"), _counted(goal.tokens_per_day)),
         Row(_("{tokens} tokens").format(tokens=_counted(goal.tokens)), hours),
@@ -178,6 +182,8 @@ def rates(estimate: Estimate) -> list[Row]:
     """Return the throughput, and how much of a step is communication."""
     throughput = _("{tokens} tokens/s · {samples} samples/s")
     each = _("{tflops} TFLOP/s · {mfu} of the peak")
+    if estimate.step_time_s.parts.get("recompute"):
+        each = _("{tflops} TFLOP/s with what is computed again · {mfu} of the peak without")
     return [
         Row(
             _("throughput"),
@@ -269,6 +275,23 @@ def parameters(count: float) -> str:
         if count >= scale:
             return f"{count / scale:.4g}{letter}"
     return f"{count:.0f}"
+
+
+def known_models() -> CostTable:
+    """Return a row for each model that is known by its name."""
+    head = (_("model"), _("parameters"), _("used by a token"), _("layers"), _("width"), _("sequence"))
+    rows = [
+        (
+            model.name,
+            _counted(model.parameters),
+            _counted(model.active or model.parameters),
+            f"{model.layers}",
+            f"{model.hidden_size:,}",
+            f"{model.seq_length:,}",
+        )
+        for model in all_models()
+    ]
+    return CostTable(head, rows, frozenset({0}))
 
 
 def _parts(

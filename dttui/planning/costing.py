@@ -119,15 +119,17 @@ def cost(
     if layout is None:
         return None, []  # The degrees do not fit the ranks, which is an error of the plan already.
     findings = [_of_fault(fault, job) for fault in faults(layout, shape, ranks, hardware.gpus_per_node)]
-    inputs |= layout_inputs(layout, said, hardware)
+    lacking = check_precision(layout, hardware)
+    layout = replace(layout, precision=hardware.gpu.nearest(layout.precision))
     hardware = hardware.corrected_for(layout.precision)
+    inputs |= layout_inputs(layout, said, hardware)
     result = estimate(shape, layout, hardware, inputs).model_copy(update={"not_counted": not_counted(job)})
     rules = rules_of_thumb(shape.parameters, ranks, len(members), layout.zero_stage)
     costing = Costing(shape, layout, hardware, types, link, result, rules)
     return costing, [
         *check_shape(shape),
         *findings,
-        *check_precision(layout, hardware),
+        *lacking,
         *check_memory(result, shape, layout),
     ]
 
@@ -156,6 +158,7 @@ def _of_fault(fault: Fault, job: Job) -> Finding:
     paths: dict[str, PathKey] = {
         "tensor": ("strategy", "tensor_parallel_size"),
         "pipeline": strategy.pipeline_path,
+        "layers": strategy.pipeline_path,
         "virtual_stages": ("strategy", "pipeline_parallel", "virtual_stages"),
         "global_batch": ("strategy", "data_parallel", "batch_size"),
         "zero_stage": ("strategy", "zero_stage"),
@@ -235,6 +238,7 @@ def _hardware(
         intra_bandwidth=inside.bandwidth if inside is not None else None,
         inter_bandwidth=bandwidth,
         inter_latency_s=latency,
+        storage_bandwidth=job.recovery.checkpoint.write_bytes_per_s if job.recovery.checkpoint is not None else None,
     )
     hardware, inputs = assume_hardware(claim, table)
     if hardware.nodes != len(members):

@@ -13,7 +13,7 @@ from dttui.words import listed
 
 _TOLD_BY_DEFAULT = (
     *("layout.precision", "layout.zero_stage", "layout.micro_batch", "layout.global_batch", "layout.recompute"),
-    *("intra_bandwidth", "inter_bandwidth", "inter_latency_s", "gpus_per_node"),
+    *("intra_bandwidth", "inter_bandwidth", "inter_latency_s", "gpus_per_node", "storage_bandwidth"),
     *("model.layers", "model.hidden_size", "model.heads", "model.kv_heads", "model.ffn_size", "model.seq_length"),
     *("model.vocab_size", "model.experts_per_token", "model.attention", "model.causal", "model.dropout", "model.tied"),
 )
@@ -122,6 +122,7 @@ _HARDWARE: _Words = {
     "intra_latency_s": lambda delay: _("latency inside a node {time}").format(time=seconds(delay)),
     "inter_bandwidth": lambda rate: _("inter-node {rate} GB/s a GPU").format(rate=_rate(rate)),
     "inter_latency_s": lambda delay: _("inter-node latency {time}").format(time=seconds(delay)),
+    "storage_bandwidth": lambda rate: _("checkpoints written at {rate} GB/s a node").format(rate=_rate(rate)),
 }
 _EFFICIENCY: _Words = {
     "efficiency.matmul": lambda share: _("matrix products {share} of the peak").format(share=_share(share)),

@@ -67,6 +67,7 @@ JOB_CLASSES: dict[str, str | Uncounted] = {
     "communication.collective_ops.reduce_scatter.op": NEUTRAL,
     "communication": Uncounted(_ALGORITHM),
     "recovery.checkpoint.dir": Uncounted(CHECKPOINTS),
+    "recovery.checkpoint.write_bandwidth": COUNTED,
     "recovery": NEUTRAL,
 }
 """Keys of the job's own sections; one stands for all below it that have no line of their own."""

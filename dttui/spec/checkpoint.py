@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from dttui.i18n import _
 from dttui.spec.durations import DURATION, parse_duration
-from dttui.spec.effects import AFTER_FAILURE_ONLY, FOR_SCRIPT, LAUNCHED
+from dttui.spec.effects import AFTER_FAILURE_ONLY, ESTIMATED, FOR_SCRIPT, LAUNCHED
 from dttui.spec.problems import PlacedValueError
 from dttui.spec.quantities import BitsPerSecond
 from dttui.spec.section import MOST_COUNT, Section
@@ -32,6 +32,8 @@ class Checkpoint(Section):
     """How long from one checkpoint to the next; without it what loses least, where an estimate tells that."""
     keep: int = Field(default=3, ge=1, le=MOST_COUNT, json_schema_extra=FOR_SCRIPT)
     """How many stay, the newest."""
+    write_bandwidth: BitsPerSecond | None = Field(default=None, json_schema_extra=ESTIMATED)
+    """At which a host writes its part of a checkpoint; 16Gbps without it."""
     copies: int = Field(default=0, ge=0, le=16, json_schema_extra=AFTER_FAILURE_ONLY)
     """On how many other nodes' disks each complete checkpoint is besides, where hosts do not see the same directory."""
     copy_bandwidth: BitsPerSecond | None = Field(default=None, json_schema_extra=AFTER_FAILURE_ONLY)
@@ -54,6 +56,11 @@ class Checkpoint(Section):
     def interval_s(self) -> float | None:
         """Seconds from one checkpoint to the next; `None` where that is left to the script."""
         return None if self.interval is None else parse_duration(self.interval)
+
+    @property
+    def write_bytes_per_s(self) -> float | None:
+        """At which a host writes its part; `None` where nobody says."""
+        return None if self.write_bandwidth is None else max(8, self.write_bandwidth) / 8
 
     @property
     def copy_bytes_per_s(self) -> int:

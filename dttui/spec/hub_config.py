@@ -22,6 +22,10 @@ _GATED = ("gemma", "t5gemma")
 """Kinds of models that are gated by another activation."""
 _BOTH_WAYS = ("bert", "roberta", "xlm-roberta", "distilbert", "electra", "modernbert", "deberta", "albert", "camembert")
 """Kinds of models whose tokens attend to those after them."""
+_OF_IMAGES = ("vit", "deit", "beit", "dinov2")
+"""Kinds of models whose tokens are patches of an image, and one that stands for all of it."""
+_CLASSES = 1000
+"""That an image may be of, where nobody says: ImageNet's."""
 _TIED = ("gpt2", "gpt_bigcode", "gpt_neo", "gemma", "falcon", "opt", "bloom", "mpt", "phi4", "cohere", *_BOTH_WAYS)
 """Kinds of models whose output layer is the token embedding, where their configuration does not say."""
 _NAMES = {
@@ -114,7 +118,10 @@ def sizes_of(document: object, file: str) -> dict[str, Any]:
     if config.get("is_encoder_decoder") is True:
         message = _("{file}: is_encoder_decoder: models of two stacks are not known to estimates").format(file=file)
         raise UsageError(message, _("Give --parameters for an estimate of a decoder of that size."))
-    sizes: dict[str, Any] = {}
+    if "depths" in config:
+        message = _("{file}: depths: estimates are of transformers whose layers are alike, and not of convolutions")
+        raise UsageError(message.format(file=file), _("Launch it without: nothing but the estimate needs the sizes."))
+    sizes: dict[str, Any] = _of_images(config, file) if kind in _OF_IMAGES else {}
     for name, keys in _NAMES.items():
         if (value := _count(config, keys, file, least=0 if name in _MAY_BE_ZERO else 1)) is not None:
             sizes[name] = value
@@ -129,6 +136,15 @@ def sizes_of(document: object, file: str) -> dict[str, Any]:
     return sizes
 
 
+def _of_images(config: Mapping[str, Any], file: str) -> dict[str, Any]:
+    """Return how many patches an image has, and of how many classes it may be, as tokens of a sequence."""
+    side, patch = (_count(config, (key,), file) for key in ("image_size", "patch_size"))
+    classes = config.get("id2label")
+    count = len(classes) if isinstance(classes, Mapping) else _count(config, ("num_labels",), file)
+    patches = {"seq_length": (side // patch) ** 2 + 1} if side and patch else {}
+    return {"vocab_size": count or _CLASSES, **patches}
+
+
 def _layers(config: Mapping[str, Any], kind: str, file: str) -> dict[str, Any]:
     """Return what layers have that is no size."""
     act = str(config.get("hidden_act") or config.get("activation_function") or config.get("hidden_activation") or "")
@@ -139,7 +155,7 @@ def _layers(config: Mapping[str, Any], kind: str, file: str) -> dict[str, Any]:
     found: dict[str, Any] = {
         "gated": act in _GLU or kind.startswith(_GATED),
         "tied": tied,
-        "causal": kind not in _BOTH_WAYS,
+        "causal": kind not in (*_BOTH_WAYS, *_OF_IMAGES),
         "dropout": any(isinstance(rate := config.get(key), float) and rate > 0 for key in _DROPOUTS),
     }
     ranks = {name: _count(config, (key,), file) for name, key in _LATENT.items()}

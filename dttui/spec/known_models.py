@@ -21,7 +21,7 @@ _COUNTED = {
     *("experts", "expert_size", "shared_experts", "dense_layers", "latent"),
 }
 """What the number of parameters follows from: where one of them is said, the known number is another model's."""
-_ENDINGS = ("hf", "instruct", "chat", "base", "it", "v01", "v10", "4k", "8k", "128k")
+_ENDINGS = ("hf", "instruct", "chat", "base", "it", "v01", "v10", "4k", "8k", "128k", "cased", "uncased")
 """Of names on the hub, of what has the same sizes."""
 _MAKERS = ("meta", "metallama", "mistralai", "google", "microsoft")
 """That names may begin with."""
@@ -46,6 +46,8 @@ class KnownModel(BaseModel):
     ffn_size: int | None = None
     gated: bool
     tied: bool
+    causal: bool | None = None
+    """`False` where tokens attend to those after them, too."""
     vocab_size: int
     seq_length: int
     """Of pre-training."""
@@ -60,7 +62,7 @@ class KnownModel(BaseModel):
 
 
 @cache
-def known_models() -> tuple[KnownModel, ...]:
+def all_models() -> tuple[KnownModel, ...]:
     """Return the models that are known by name."""
     text = files(__package__).joinpath("known_models.yaml").read_text(encoding="utf-8")
     return tuple(KnownModel.model_validate(item) for item in yaml.safe_load(text)["models"])
@@ -73,7 +75,7 @@ def find_model(name: str) -> KnownModel | None:
 
 def model_meant(name: str) -> str:
     """Return `did you mean "…"?` for a name that is none, or nothing where no known one is near."""
-    return did_you_mean(name.lower(), [model.name for model in known_models()])
+    return did_you_mean(name.lower(), [model.name for model in all_models()])
 
 
 def known_sizes(name: str | None, said: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,7 +101,7 @@ def filled(model: Model) -> Model:
 
 @cache
 def _by_name() -> dict[str, KnownModel]:
-    return {_plain(model.name): model for model in known_models()}
+    return {_plain(model.name): model for model in all_models()}
 
 
 def _plain(name: str) -> str:

@@ -167,7 +167,7 @@ def inputs(estimate: Estimate, now: float) -> Content:
     titles = {
         "model": _("model"),
         "hardware": _("hardware"),
-        "efficiency": _("reached"),
+        "efficiency": _("reached of peaks"),
         "layout": _("layout"),
         "calibration": _("learned from jobs"),
     }

@@ -10,7 +10,14 @@ from pydantic import BaseModel, ConfigDict
 
 from dttui.i18n import _
 from dttui.planning.cost.correction import Correction, Learned, Provenance
-from dttui.planning.cost.hardware import GpuTable, GpuType, Hardware, Interconnect, default_links
+from dttui.planning.cost.hardware import (
+    STORAGE_BANDWIDTH,
+    GpuTable,
+    GpuType,
+    Hardware,
+    Interconnect,
+    default_links,
+)
 from dttui.planning.cost.layout import KEPT, Layout
 from dttui.planning.cost.shape import (
     DEFAULT_SEQ_LENGTH,
@@ -86,7 +93,7 @@ class ModelClaim:
 
 @dataclass(frozen=True, slots=True)
 class HardwareClaim:
-    """What is said of the hardware; bandwidths in bytes a second a GPU, latencies in seconds."""
+    """What is said of the hardware; bandwidths in bytes a second, of links a GPU's, latencies in seconds."""
 
     gpu: str
     gpus: int
@@ -96,6 +103,8 @@ class HardwareClaim:
     intra_latency_s: float | None = None
     inter_bandwidth: float | None = None
     inter_latency_s: float | None = None
+    storage_bandwidth: float | None = None
+    """At which a node writes its part of a checkpoint."""
 
 
 Inputs = dict[str, Input]
@@ -214,7 +223,8 @@ def assume_hardware(
         Interconnect(_or(claim.inter_bandwidth, inter.bandwidth), _or(claim.inter_latency_s, inter.latency_s)),
     )
     per_node = min(claim.gpus_per_node or 8, claim.gpus)
-    hardware = Hardware(gpu, claim.gpus, per_node, *links, learned=(learned or {}).get(gpu.name))
+    storage = _or(claim.storage_bandwidth, STORAGE_BANDWIDTH)
+    hardware = Hardware(gpu, claim.gpus, per_node, *links, storage=storage, learned=(learned or {}).get(gpu.name))
     return hardware, _hardware_inputs(claim, hardware, gpu)
 
 
@@ -245,6 +255,8 @@ def _hardware_inputs(claim: HardwareClaim, hardware: Hardware, gpu: GpuType) -> 
         for field, value in (("bandwidth", link.bandwidth), ("latency_s", link.latency_s)):
             said = getattr(claim, f"{name}_{field}") is not None
             inputs[f"{name}_{field}"] = Input(value=value, source="declared" if said else "default")
+    said = claim.storage_bandwidth is not None
+    inputs["storage_bandwidth"] = Input(value=hardware.storage, source="declared" if said else "default")
     reached = hardware.efficiency
     for field in ("matmul", "flash", "fp8_matmul", "memory", "intra_node", "inter_node", "kernel_s", "host_pass_s"):
         inputs[f"efficiency.{field}"] = Input(value=getattr(reached, field), source="default")

@@ -273,7 +273,7 @@ def rule_text(choice: CollectiveChoice, nodes: int) -> str | None:
     """Return what the number of nodes alone would choose, where that is another algorithm."""
     if choice.rule in (None, choice.algorithm):
         return None
-    told = _("By the number of nodes alone ({nodes}, with {limit} as the limit) it would be {rule}.")
+    told = _("The usual rule, ring up to {limit} nodes and tree beyond, would take {rule} on {nodes}.")
     return told.format(nodes=nodes, limit=SMALL_CLUSTER_NODES, rule=choice.rule)
 
 

@@ -27,6 +27,8 @@ from dttui.planning.cost.step_time import TimeEstimate, step_time
 GB = 1e9
 TOKENS_PER_PARAMETER = 20
 """Where nobody says how long to train: what is best for its compute (Hoffmann et al. 2022, Chinchilla)."""
+TOKENS_AS_MEASURE = 1e9
+"""The same for what no such rule is of: adapters, and models that do not write one token after the other."""
 LEAST_SPARE = 0.05
 """Share of a GPU's memory below which what fits is called tight: the driver, a peak or a longer batch takes it."""
 COMMUNICATION = ("tensor_parallel", "context_parallel", "expert_parallel", "pipeline_transfer", "data_parallel")
@@ -93,7 +95,8 @@ class TokenGoal(_Value):
     tokens: float
     """In all."""
     tokens_are_given: bool
-    """Whether a person said so; else `TOKENS_PER_PARAMETER` for each parameter that a token comes by."""
+    """Whether a person said so; else `TOKENS_PER_PARAMETER` for each parameter that a token comes by, or
+    `TOKENS_AS_MEASURE`."""
     tokens_per_day: float
     """All GPUs together."""
     hours: float
@@ -241,9 +244,18 @@ def describe(
         scaling=speed_ups,
         amdahl=law,
         collectives=collectives(shape, layout, hardware, time),
-        failures=failure_cost(trained_parameters(shape), hardware.gpus),
+        failures=failure_cost(
+            trained_parameters(shape), hardware.gpus, _writing_nodes(layout, hardware) * hardware.storage
+        ),
         inputs=with_correction(inputs, correction, spread),
     )
+
+
+def _writing_nodes(layout: Layout, hardware: Hardware) -> int:
+    """Return how many nodes write a part of a checkpoint: those whose ranks hold what no other has."""
+    sharded = layout.shard_ranks if layout.zero_stage else layout.expert
+    parts = layout.tensor * layout.pipeline * sharded
+    return min(hardware.nodes, max(layout.pipeline, -(-parts // hardware.gpus_per_node)))
 
 
 def _extrapolation(shape: ModelShape, layout: Layout, hardware: Hardware) -> list[str]:
@@ -280,7 +292,8 @@ def with_tokens(estimate: Estimate, tokens: float | None) -> Estimate:
 
 
 def _usual_goal(shape: ModelShape, hardware: Hardware, tokens_per_s: float) -> TokenGoal:
-    tokens = TOKENS_PER_PARAMETER * shape.used_parameters
+    is_ruled = shape.causal and shape.lora is None
+    tokens = TOKENS_PER_PARAMETER * shape.used_parameters if is_ruled else TOKENS_AS_MEASURE
     hours, power = tokens / tokens_per_s / 3600, hardware.gpu.power
     return TokenGoal(
         tokens=tokens,
@@ -307,27 +320,24 @@ def scaling(shape: ModelShape, layout: Layout, hardware: Hardware) -> tuple[list
     Of nodes with unequal numbers of GPUs those with most come first.
     """
     replica = layout.context * layout.tensor * layout.pipeline
-    times: list[tuple[int, int, TimeEstimate]] = []
+    times: list[tuple[int, int, float, TimeEstimate]] = []
     for nodes in _node_counts(hardware, replica):
         some = hardware.with_nodes(nodes)
         data, rest = divmod(some.gpus, replica)
         fits = data * replica // layout.pipeline % (layout.expert * layout.tensor_of_experts) == 0
         batch = layout.global_batch
         if hardware.sizes and layout.virtual_stages == 1:
-            # What does not come out even is waited for by all: the rank with most sequences sets the pace.
+            # What does not come out even is filled up: sequences a second are compared.
             batch = -(-batch // max(data * layout.micro_batch, 1)) * data * layout.micro_batch
         if not rest and data and fits and batch % (data * layout.micro_batch) == 0:
-            times.append((nodes, some.gpus, step_time(shape, replace(layout, data=data, global_batch=batch), some)))
+            time = step_time(shape, replace(layout, data=data, global_batch=batch), some)
+            times.append((nodes, some.gpus, batch / time.value, time))
     if not times:
         return [], None
-    _fewest, first, base = times[0]
+    _fewest, first, slowest, base = times[0]
     rows = [
-        Scaling(
-            nodes=nodes,
-            speed_up=base.value / time.value,
-            efficiency=base.value / time.value / (gpus / first),
-        )
-        for nodes, gpus, time in times
+        Scaling(nodes=nodes, speed_up=rate / slowest, efficiency=rate / slowest / (gpus / first))
+        for nodes, gpus, rate, _time in times
     ]
     if len(times) == 1:
         return rows, None

@@ -140,6 +140,11 @@ def _plain(name: str) -> str:
     return re.sub(r"[\W_]", "", name.lower().removeprefix("nvidia"))
 
 
+STORAGE_BANDWIDTH = 2e9
+"""Bytes a second that a node writes: for the 2,048 nodes of Llama 3 storage took 1 GB/s each lastingly and 3.4 at most
+(Dubey et al. 2024, §3.3.1)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Interconnect:
     """How data gets from one GPU to another."""
@@ -169,6 +174,8 @@ class Hardware:
     """GPUs of each node, the most first, where they are unequal: then `gpus_per_node` is what goes into all of them."""
     measured: Efficiency | None = None
     """How much of peaks is reached here, where something of it was measured; `None` for what this type of GPU does."""
+    storage: float = STORAGE_BANDWIDTH
+    """Bytes a second of a checkpoint that each node writes."""
     learned: Learned | None = field(default=None, compare=False)
     """What jobs that are over have shown of hosts of this kind."""
     correction: Correction | None = field(default=None, compare=False)

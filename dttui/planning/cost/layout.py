@@ -190,7 +190,7 @@ class Fault:
     """What keeps a layout from running a model."""
 
     field: str
-    """Of `Layout`, whose number does not fit."""
+    """Of `Layout`, whose number does not fit; `layers` where stages are only unlike each other."""
     message: str
 
 
@@ -212,10 +212,12 @@ def faults(layout: Layout, shape: ModelShape, gpus: int, gpus_per_node: int) -> 
         yield Fault("tensor", message)
     yield from _of_sequence(layout, shape)
     yield from _of_experts(layout, shape)
-    if layout.pipeline * layout.virtual_stages > shape.layers or not evens_out(shape.layers, layout):
+    chunks = layout.pipeline * layout.virtual_stages
+    # Of chunks of a layer each the first and the last may have none: embedding and output layer count as one.
+    if chunks > shape.layers + (2 if layout.virtual_stages > 1 else 0) or not evens_out(shape.layers, layout):
         text = _("{layers} layers cannot be divided by pipeline {pipeline} × {chunks} chunks")
         message = text.format(layers=shape.layers, pipeline=layout.pipeline, chunks=layout.virtual_stages)
-        yield Fault("pipeline", message)
+        yield Fault("pipeline" if chunks > shape.layers else "layers", message)
     if layout.global_batch % (layout.data * layout.micro_batch):
         text = _("the global batch {batch} cannot be divided by data {data} × micro-batch {micro}")
         message = text.format(batch=layout.global_batch, data=layout.data, micro=layout.micro_batch)
@@ -263,9 +265,12 @@ def _of_sequence(layout: Layout, shape: ModelShape) -> Iterator[Fault]:
 def _of_experts(layout: Layout, shape: ModelShape) -> Iterator[Fault]:
     if layout.expert == 1:
         return
-    if shape.experts is None or shape.experts % layout.expert:
+    if shape.experts is None:
+        yield Fault("expert", _("the model has no experts to share out"))
+        return
+    if shape.experts % layout.expert:
         message = _("{count} experts cannot be divided by expert {expert}").format(
-            count=shape.experts or 0, expert=layout.expert
+            count=shape.experts, expert=layout.expert
         )
         yield Fault("expert", message)
     ranks = layout.replicas * layout.tensor

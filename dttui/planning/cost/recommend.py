@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -24,6 +25,9 @@ MEDIUM_MODEL = 10e9
 """Parameters at which seed 002's guide changes the degrees."""
 _BY_ZERO_STAGE = (Spread.REPLICAS, Spread.ZERO_1, Spread.ZERO_2, Spread.ZERO_3)
 
+MOST_SLOWER = 0.15
+"""Share of a step that the usual way for a size may take longer than the fastest, and still be the first: who knows no
+more of a model than its size had better begin simply."""
 TOKENS_PER_STEP = 1e6
 LEAST_TOLD = 0.001
 """Share of a step from which on it is told what gradients take."""
@@ -78,7 +82,8 @@ class Advice(BaseModel):
     framework_reason: str
     """Why."""
     guide: str | None
-    """Why the first candidate is not the fastest: of the model only its size is known (seed 002's guide)."""
+    """Where the usual way is that seed 002's guide has for models of which only the size is known: the first
+    candidate, or the second where it is more than `MOST_SLOWER` slower than the fastest."""
     candidates: list[Recommendation]
     """The best of each (tensor, pipeline), the fastest first, but for what `guide` tells."""
     tried: int
@@ -98,7 +103,7 @@ class JobAdvice:
     advice: Advice
     gpus: int
     gpu: str
-    """Type of the slowest."""
+    """Type of the slowest, as which all are counted."""
     global_batch: int
     """Sequences a step that the search was for."""
     batch_is_given: bool
@@ -109,6 +114,8 @@ class JobAdvice:
     """The job's; `None` without a job, or where it names none."""
     staying: str | None = None
     """What the job's framework can do itself, where it cannot train in the first layout."""
+    gpu_types: Mapping[str, int] = field(default_factory=dict)
+    """Type → how many there are of it, where there are several."""
 
 
 def framework_for(parameters: float) -> tuple[str, str]:
@@ -183,7 +190,7 @@ def recommend(
         batch_is_given: whether a person named the global batch, for the source of that input.
         trained: how a layout is trained in; `None` for as the usual framework does.
     """
-    wish, trained = wish or Wish(), trained or partial(_usually, shape, wish or Wish())
+    wish, trained = _for_adapters(shape, wish or Wish()), trained or partial(_usually, shape, wish or Wish())
     hardware = hardware.corrected_for(wish.precision or "bf16")
     found = search(shape, hardware, global_batch, wish, trained)
     framework, why = framework_for(shape.parameters)
@@ -193,9 +200,8 @@ def recommend(
     shape_is_given = "model.layers" not in inputs or inputs["model.layers"].source != "default"
     if not shape_is_given and (narrow := guided(shape.parameters, wish)) is not None:
         usual = search(shape, hardware, global_batch, narrow, trained).candidates
-        if usual and usual[0].layout != candidates[0].layout:
-            guide = _("only the size is given: the usual way for that size is shown first, then the fastest")
-            candidates = (*usual, *(item for item in candidates if item.layout != usual[0].layout))
+        if usual and best is not None and usual[0].layout != best.layout:
+            guide, candidates = _with_usual(usual[0], candidates)
     said = {name for name in Wish.__slots__ if getattr(wish, name) is not None}
     said |= wish.kept.keys()
     said |= {"global_batch"} if batch_is_given else set()
@@ -213,6 +219,26 @@ def recommend(
         problem=None if best is not None else _problem(shape, hardware, global_batch, found),
         ways_out=list(ways_out(shape, hardware, wish, trained)) if found.smallest is not None else [],
     )
+
+
+def _for_adapters(shape: ModelShape, wish: Wish) -> Wish:
+    """Return a wish that splits no layers where adapters are trained and nobody asks for that: PEFT's do not."""
+    if shape.lora is None or {wish.tensor, wish.pipeline, wish.context, wish.expert} != {None}:
+        return wish
+    return replace(wish, tensor=1, pipeline=1, context=1, expert=1)
+
+
+def _with_usual(
+    usual: LayoutCandidate, candidates: tuple[LayoutCandidate, ...]
+) -> tuple[str, tuple[LayoutCandidate, ...]]:
+    """Return candidates with the usual way for a size among them, and what there is to say of its place."""
+    best, *rest = (item for item in candidates if item.layout != usual.layout)
+    slower = usual.time.value / best.time.value - 1
+    if slower <= MOST_SLOWER:
+        text = _("only the size is given: the usual way for that size is shown first, then the fastest")
+        return text, (usual, best, *rest)
+    text = _("only the size is given: the usual way for that size is shown second, as a step takes {share} longer so")
+    return text.format(share=_percent(slower)), (best, usual, *rest)
 
 
 def within_framework(

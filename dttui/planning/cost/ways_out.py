@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dttui.i18n import _, joined
-from dttui.planning.cost.estimate import GB, part_names
+from dttui.planning.cost.estimate import GB, LEAST_SPARE, part_names
 from dttui.planning.cost.hardware import Hardware
 from dttui.planning.cost.layout import Layout
 from dttui.planning.cost.layout_search import Trained, Wish, layouts
@@ -30,6 +30,10 @@ class Adapters:
     seq_length: int
     """Tokens a sequence."""
     memory: MemoryEstimate
+
+    def is_tight(self, room: float) -> bool:
+        """Whether less than `LEAST_SPARE` of so many bytes is spare."""
+        return self.memory.high > (1 - LEAST_SPARE) * room
 
 
 def fitting_adapters(shape: ModelShape, layout: Layout, room: float) -> Adapters | None:
@@ -67,7 +71,7 @@ def ways_out(shape: ModelShape, hardware: Hardware, wish: Wish, trained: Trained
     room, gpus = hardware.gpu.memory_bytes, hardware.gpus
     model, sharded = trained(Layout(data=gpus, global_batch=gpus, zero_stage=3, recompute="full"))
     if (found := fitting_adapters(model, sharded, room)) is not None:
-        yield _adapters_text(found)
+        yield _adapters_text(found, room)
     memory = memory_per_gpu(model, replace(sharded, offload="all"))
     if memory.high <= room:
         text = _("ZeRO 3 with optimizer and parameters in host memory fits: {high} GB a GPU, {host} GB in its host.")
@@ -83,11 +87,16 @@ def ways_out(shape: ModelShape, hardware: Hardware, wish: Wish, trained: Trained
         times *= 2
 
 
-def _adapters_text(found: Adapters) -> str:
+def _adapters_text(found: Adapters, room: float) -> str:
     text = _(
         "{kind} fits (model.lora: {lora}): up to {high} GB a GPU with {tokens} tokens a sequence, the largest "
         "parts {parts}; by ZeRO 3 over all GPUs, with all activations computed again."
     )
+    if found.is_tight(room):
+        text = _(
+            "{kind} fits, barely (model.lora: {lora}): up to {high} GB a GPU with {tokens} tokens a sequence, the "
+            "largest parts {parts}; by ZeRO 3 over all GPUs, with all activations computed again."
+        )
     names, sizes = part_names(), found.memory.parts
     largest = sorted(sizes, key=sizes.__getitem__, reverse=True)[:3]
     return text.format(

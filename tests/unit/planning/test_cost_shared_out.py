@@ -116,7 +116,11 @@ def test_126_layers_on_16_stages_are_seven_on_the_first_and_the_last() -> None:
     assert stage_layers(126, layout) == (7, 8, 7)
     assert list(faults(layout, LARGE, 128, 8)) == []
     assert stage_layers(127, layout) == (8, 8, 7)
-    assert [fault.field for fault in faults(layout, replace(LARGE, layers=125), 128, 8)] == ["pipeline"]
+    assert [fault.field for fault in faults(layout, replace(LARGE, layers=125), 128, 8)] == ["layers"]
+    # Eight chunks of a layer: the first one and the last one have none, as Llama 3's have.
+    assert list(faults(replace(layout, virtual_stages=8), LARGE, 128, 8)) == []
+    (fault,) = faults(replace(layout, pipeline=128, tensor=1, sequence_parallel=False), LARGE, 128, 8)
+    assert fault.field == "pipeline"
     # The stages between have most layers, and fewer micro-batches than the first.
     even = memory_per_gpu(replace(LARGE, layers=128), layout)
     assert memory_per_gpu(LARGE, layout).low < even.low

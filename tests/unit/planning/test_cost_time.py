@@ -91,7 +91,7 @@ def test_the_least_of_the_seconds_that_a_library_can_reach_is_advised() -> None:
     assert choose_all_reduce(16, 128, 10e9, LINK, ring.seconds["ring"] * 2).algorithm == "ring"
     told = timed_text(ring, lambda value: f"{value:.2f} s")
     assert told.startswith("butterfly (NCCL and gloo have none) 0.79 s, ring 0.80 s, tree")
-    assert "it would be tree" in (rule_text(steps, 16) or "")
+    assert "would take tree on 16" in (rule_text(steps, 16) or "")
 
 
 def test_a_butterfly_moves_what_a_ring_moves_in_the_rounds_of_a_tree() -> None:

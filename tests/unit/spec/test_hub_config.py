@@ -202,3 +202,28 @@ def test_an_estimate_takes_a_known_model_by_name(capsys: pytest.CaptureFixture[s
     assert 'Did you mean "llama-3-8b"?' in told
     assert main(["estimate", "--model", "llama-3-8b", "--parameters", "7e9", *given]) == 2
     assert "--parameters: the model llama-3-8b has its own" in capsys.readouterr().err
+
+
+VIT = {
+    "model_type": "vit",
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "hidden_act": "gelu",
+    "image_size": 224,
+    "patch_size": 16,
+}
+
+
+def test_the_tokens_of_an_image_are_its_patches() -> None:
+    sizes = sizes_of({**VIT, "id2label": {"0": "cat", "1": "dog"}}, "config.json")
+    assert (sizes["seq_length"], sizes["vocab_size"], sizes["causal"]) == (197, 2, False)
+    assert sizes_of(VIT, "config.json")["vocab_size"] == 1000
+
+
+def test_a_network_of_convolutions_is_told_to_be_none_that_is_estimated() -> None:
+    resnet = {"model_type": "resnet", "depths": [3, 4, 6, 3], "hidden_sizes": [256, 512, 1024, 2048]}
+    with pytest.raises(UsageError, match="not of convolutions") as error:
+        sizes_of(resnet, "config.json")
+    assert error.value.hint.startswith("Launch it without")

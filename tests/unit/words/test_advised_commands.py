@@ -37,7 +37,8 @@ def refusals(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_parser: argparse.ArgumentParser, message: str) -> None:
         raise _Refused(message)
 
-    monkeypatch.setattr(argparse.ArgumentParser, "error", refuse)
+    for parser in (argparse.ArgumentParser, type(make_parser())):
+        monkeypatch.setattr(parser, "error", refuse)
     set_language("en")
 
 
