@@ -12,7 +12,7 @@ import yaml
 
 from dttui.i18n import _
 from dttui.planning import Estimate, JobAdvice, amdahl_text, default_texts, input_text, layout_line, model_line
-from dttui.planning.advice_rows import common_gaps, compared, layouts, legend, other_framework, reasons, sought
+from dttui.planning.advice_rows import common_gaps, compared, layouts, legend, reasons, sought
 from dttui.planning.cost_text import (
     Row,
     Shrinking,
@@ -91,13 +91,12 @@ def gap_lines(result: Estimate) -> list[str]:
 def advice_lines(found: JobAdvice) -> list[str]:
     """Return what was searched for, and the fastest layouts with their reasons."""
     shown = found.advice.candidates[:SHOWN]
-    head, *rows = layouts(shown).lines()
+    head, *rows = layouts(shown, found.framework, {}).lines()
     places = len(str(len(shown))) + 2
     lines = [*_broken([*sought(found, {}), legend(shown)]), "", _blank(places, "") + head]
-    for place, (item, row, told) in enumerate(zip(shown, rows, reasons(shown), strict=True), start=1):
+    for place, (row, told) in enumerate(zip(rows, reasons(shown), strict=True), start=1):
         lines.append(f"{_blank(places - 2, str(place))}{place}. {row}")
-        other = other_framework(found.framework, item, {})
-        lines += [_blank(places, "") + line for line in _broken([text for text in (other, *told) if text], places)]
+        lines += [_blank(places, "") + line for line in _broken([text for text in told if text], places)]
     if shown:
         first = shown[0].estimate
         lines += ["", _("Of the first:"), *_row_lines([*goal_rows(first), *failure_costs(first)])]

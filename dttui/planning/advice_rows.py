@@ -47,9 +47,22 @@ def compared(advice: Advice) -> str:
     return text.format(tried=f"{advice.tried:,}", large=f"{advice.too_large:,}")
 
 
-def layouts(candidates: Sequence[Recommendation]) -> CostTable:
-    """Return a row a layout: its degrees and what goes with them, then what it costs."""
-    head = (
+def layouts(
+    candidates: Sequence[Recommendation],
+    framework: str | None,
+    labels: Mapping[str, str],
+    *,
+    is_narrow: bool = False,
+) -> CostTable:
+    """Return a row a layout: its degrees and what goes with them, what it costs, and which framework takes its place.
+
+    Args:
+        candidates: the layouts.
+        framework: the job's; `None` without a job, or where it names none.
+        labels: what frameworks are called, see `sought`.
+        is_narrow: whether there is no room for the throughput, which follows from the time of a step.
+    """
+    head = [
         "DP",
         "TP",
         "PP",
@@ -61,7 +74,7 @@ def layouts(candidates: Sequence[Recommendation]) -> CostTable:
         _("step"),
         _("tokens/s"),
         _("GB/GPU"),
-    )
+    ]
     shared = [
         ("CP", [item.context_parallel_size for item in candidates]),
         ("EP", [item.expert_parallel_size for item in candidates]),
@@ -69,11 +82,20 @@ def layouts(candidates: Sequence[Recommendation]) -> CostTable:
     # What none of them shares out is no column.
     shared = [(name, degrees) for name, degrees in shared if any(degree > 1 for degree in degrees)]
     rows = [
-        (*_cells(item)[:3], *(str(degrees[place]) for _name, degrees in shared), *_cells(item)[3:])
+        [*_cells(item)[:3], *(str(degrees[place]) for _name, degrees in shared), *_cells(item)[3:]]
         for place, item in enumerate(candidates)
     ]
-    words = frozenset(column + len(shared) for column in _WORDS)
-    return CostTable((*head[:3], *(name for name, _degrees in shared), *head[3:]), rows, words)
+    head[3:3] = [name for name, _degrees in shared]
+    words = {column + len(shared) for column in _WORDS}
+    if is_narrow:
+        del head[-2]
+        rows = [[*row[:-2], row[-1]] for row in rows]
+    others = [_other_framework(framework, item, labels) for item in candidates]
+    if any(others):
+        words.add(len(head))
+        head.append(_("framework"))
+        rows = [[*row, other] for row, other in zip(rows, others, strict=True)]
+    return CostTable(head, rows, frozenset(words))
 
 
 def legend(candidates: Sequence[Recommendation]) -> str:
@@ -101,12 +123,10 @@ def reasons(candidates: Sequence[Recommendation]) -> list[list[str]]:
     return [[clean("; ".join(item.reasons)), *gaps] for item, gaps in zip(candidates, own, strict=True)]
 
 
-def other_framework(framework: str | None, item: Recommendation, labels: Mapping[str, str]) -> str:
-    """Say which framework a layout takes instead of the job's, see `sought`; empty where that can train so."""
+def _other_framework(framework: str | None, item: Recommendation, labels: Mapping[str, str]) -> str:
+    """Return which framework a layout takes instead of the job's; empty where that can train so."""
     other = framework_of(framework, item.frameworks)
-    if other is None or other == framework:
-        return ""
-    return _("→ takes {framework} instead").format(framework=clean(labels.get(other, other)))
+    return "" if other is None or other == framework else "→ " + clean(labels.get(other, other))
 
 
 def _cells(item: Recommendation) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dtagent.protocol.metric_fields import scaled
+from rich.cells import cell_len
 from textual import on
 from textual.app import ComposeResult
 from textual.content import Content
@@ -13,15 +14,17 @@ from textual.widgets import Button, OptionList, Static
 from dttui.compose import Offer
 from dttui.i18n import _
 from dttui.planning import Recommendation
-from dttui.planning.advice_rows import common_gaps, compared, layouts, other_framework, reasons, sought
+from dttui.planning.advice_rows import common_gaps, compared, layouts, reasons, sought
 from dttui.planning.cost_text import gap_text
 from dttui.sanitize import clean
 from dttui.tui.cost_words import attention_text, degrees_text, fit_word
 from dttui.tui.screens.dialogs import Dialog
 from dttui.tui.widgets.prose import Prose
 
-ROOM_FOR_GAPS = 100
-"""Columns from which two spaces part the columns of the table."""
+TALL = 32
+"""Lines of the terminal from which more is told of what was searched for."""
+WIDE, ROOM = 100, 88
+"""Columns of the terminal from which the table has the throughput, too, and of the dialog's then."""
 
 
 class RecommendDialog(Dialog[Recommendation]):
@@ -38,13 +41,12 @@ class RecommendDialog(Dialog[Recommendation]):
 
     def compose(self) -> ComposeResult:
         """Lay out what was searched for, the layouts and the reasons."""
-        gap = "  " if self.app.size.width >= ROOM_FOR_GAPS else " "
-        rows = _table(self.offer, self._labels, gap)
+        head, *rows = _table(self.offer, self._labels, self.app.size.width)
         title = " · ".join((_("Recommended degrees"), compared(self.offer.advice)))
         with self.box(title, "-wide", subtitle=_("enter takes one · esc changes nothing")):
-            yield Prose(_question(self.offer, self._labels), id="layouts-for")
-            yield Static(rows[0], id="layouts-head")
-            yield OptionList(*rows[1:], id="layouts", compact=True)
+            yield Prose(_question(self.offer, self._labels, is_short=self.app.size.height < TALL), id="layouts-for")
+            yield Static(Content.styled(head, "$muted"), id="layouts-head")
+            yield OptionList(*map(_marked, rows), id="layouts", compact=True)
             yield Prose(id="layout-reasons", classes="dialog-note")
             yield from self.ok_or_cancel(_("Use it"))
 
@@ -65,8 +67,8 @@ class RecommendDialog(Dialog[Recommendation]):
         self.dismiss(self.offer.advice.candidates[chosen] if chosen is not None else None)
 
 
-def _question(offer: Offer, labels: Mapping[str, str]) -> Content:
-    """Return what was searched for, what the job has now, and the guide by the model's size alone."""
+def _question(offer: Offer, labels: Mapping[str, str], *, is_short: bool) -> Content:
+    """Return what was searched for, what the job has now, and where there is room the guide by the model's size."""
     model, first, *rest = sought(offer, labels)
     told = [" · ".join([model, *map(attention_text, [item.estimate for item in offer.advice.candidates[:1]])]), first]
     now = offer.current
@@ -80,20 +82,18 @@ def _question(offer: Offer, labels: Mapping[str, str]) -> Content:
             )
         )
     gaps = [gap_text(clean(gap)) for gap in common_gaps(offer.advice.candidates)]
-    told += [*rest, *([" · ".join(gaps)] if gaps else [])]
+    told += [] if is_short else [*rest, *([" · ".join(gaps)] if gaps else [])]
     return Content("\n").join(Content.styled(text, "" if index < 2 else "$muted") for index, text in enumerate(told))
 
 
-def _table(offer: Offer, labels: Mapping[str, str], gap: str) -> list[Content]:
-    """Return the head and a line a layout, in columns as wide as what is in them.
+def _marked(row: str) -> Content:
+    """Return a line whose other framework, where it takes one, stands out."""
+    layout, arrow, other = row.partition("→")
+    return Content.assemble(layout, (arrow + other, "$finding-warning"))
 
-    Where the job's framework cannot train in a layout, a second line names the one that it takes.
-    """
-    candidates = offer.advice.candidates
-    head, *told = layouts(candidates).lines(gap)
-    others = [other_framework(offer.framework, item, labels) for item in candidates]
-    lines = zip(told, others, strict=True)
-    return [
-        Content.styled(head, "$muted"),
-        *(Content.assemble(line, (f"\n  {other}" if other else "", "$finding-warning")) for line, other in lines),
-    ]
+
+def _table(offer: Offer, labels: Mapping[str, str], width: int) -> list[str]:
+    """Return the head and a line a layout, in columns as wide as what is in them; the widest that there is room for."""
+    table = layouts(offer.advice.candidates, offer.framework, labels, is_narrow=width < WIDE)
+    lines = table.lines("  ")
+    return lines if width >= WIDE and max(map(cell_len, lines)) <= ROOM else table.lines(" ")
