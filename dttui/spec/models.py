@@ -50,7 +50,7 @@ from dttui.spec.free_values import FreeValues
 from dttui.spec.lora import Lora
 from dttui.spec.monitoring import Alert, Logging, Monitoring, ToldKind, Visualization
 from dttui.spec.problems import PlacedValueError, check_exactly_one, did_you_mean, with_hint
-from dttui.spec.quantities import Number
+from dttui.spec.quantities import Number, Parameters
 from dttui.spec.section import MOST_COUNT, MOST_LAYERS, MOST_PARAMETERS, Section
 from dttui.spec.strategy import DataParallel, DataSharding, ModelParallel, ModelSplitting, PipelineParallel, Strategy
 from dttui.spec.text import ENV_NAME, MODULE_NAME, Label, ProgramPath, Text
@@ -200,8 +200,8 @@ class Model(Section):
     """Name; of a known model, llama-3-8b, it stands for the sizes."""
     config: Text | None = None
     """A config.json of Hugging Face's, whose sizes it has."""
-    parameters: Number | None = Field(default=None, gt=0, le=MOST_PARAMETERS)
-    """Parameters, 7e9."""
+    parameters: Parameters | None = None
+    """Parameters, 7e9 or 7B."""
     layers: int | None = Field(default=None, gt=0, le=MOST_LAYERS)
     """Transformer layers."""
     hidden_size: int | None = Field(default=None, gt=0, le=MOST_COUNT)

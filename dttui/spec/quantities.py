@@ -8,10 +8,11 @@ from decimal import Decimal
 from string import ascii_letters
 from typing import Annotated, Any
 
-from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from dttui.i18n import _
 from dttui.spec.problems import shown, with_hint
+from dttui.spec.section import MOST_PARAMETERS
 
 _BYTES = {
     "B": 1,
@@ -130,6 +131,31 @@ def _pattern(units: dict[str, int]) -> str:
 
 Number = Annotated[float, PlainSerializer(_plain, return_type=int | float, when_used="json")]
 """A number that is written as people write it: 253824, not 253824.0."""
+
+_SHORT = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*([KMBTkmbt])\s*")
+_SCALES = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+
+
+def _counted(value: Any) -> Any:
+    """Return the number of `1.3B`; anything else as it is."""
+    match = _SHORT.fullmatch(value) if isinstance(value, str) else None
+    return float(Decimal(match[1]) * _SCALES[match[2].upper()]) if match is not None else value
+
+
+Parameters = Annotated[
+    Number,
+    Field(gt=0, le=MOST_PARAMETERS),
+    BeforeValidator(_counted),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0, "maximum": MOST_PARAMETERS},
+                {"type": "string", "pattern": f"^{_SHORT.pattern}$"},
+            ]
+        }
+    ),
+]
+"""How many a model has, as people write it: `7e9`, `1.3B`, `125M`."""
 
 Bytes = Annotated[
     int,

@@ -82,7 +82,7 @@ MISTAKES = [
     ("  resources: {gpu: {count: all}}\n", '3:28 expected a whole number, found "all"'),
     ("  resources: {gpu: {count: 8.0}}\n", "3:28 expected a whole number, found 8.0; write count: 8"),
     ("  resources: {gpu: {count: 2000}}\n", "3:28 expected a number of at most 1024, found 2000"),
-    ("  model: {parameters: 7B}\n", '3:23 expected a number, found "7B"; write parameters: 7000000000'),
+    ("  model: {vocab_size: 50K}\n", '3:23 expected a whole number, found "50K"; write vocab_size: 50000'),
     (
         "  model: {precision: float16}\n",
         '3:22 expected one of fp32, tf32, fp16, bf16 or fp8, found "float16"; did you mean "fp16"?',

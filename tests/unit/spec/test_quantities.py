@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from fractions import Fraction
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from dttui.spec.models import Model
 from dttui.spec.quantities import MAX_QUANTITY, BitsPerSecond, Bytes, Nanoseconds, format_bytes
 
 BYTES: TypeAdapter[int] = TypeAdapter(Bytes)
@@ -93,3 +95,19 @@ def test_a_quantity_keeps_its_writing_through_copies_and_is_a_plain_number_other
     assert BYTES.dump_python(BYTES.validate_python(size), mode="json") == "1.5TB"
     assert size == 15 * 10**11
     assert type(size + 0) is int
+
+
+@pytest.mark.parametrize(
+    ("written", "value"), [("1.3B", 1.3e9), ("7b", 7e9), ("125 M", 125e6), ("1T", 1e12), (7e9, 7e9), ("1.3e9", 1.3e9)]
+)
+def test_parameters_are_written_as_people_say_them(written: str | float, value: float) -> None:
+    assert Model.model_validate({"parameters": written}).parameters == value
+    number, text, _none = Model.model_json_schema()["properties"]["parameters"]["anyOf"]
+    assert number == {"type": "number", "exclusiveMinimum": 0, "maximum": 1e18}
+    assert isinstance(written, float) or "e" in written or re.search(text["pattern"], written)
+
+
+@pytest.mark.parametrize("written", ["7Q", "B", "1.3 billion", "-1B", "0B", "2000000T", ""])
+def test_what_is_no_number_of_parameters_is_refused(written: str) -> None:
+    with pytest.raises(ValidationError):
+        Model.model_validate({"parameters": written})
