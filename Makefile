@@ -102,7 +102,8 @@ horovod: $(STAMP) $(HOROVOD_STAMP)
 	DTTUI_REQUIRE_HOROVOD=1 $(BIN)/python -m pytest $(PYTEST_WORKERS) tests/frameworks -k horovod
 
 # Horovod 0.28.1 is written for C++14, and torch's headers want C++17. Its setup.py wants setuptools before 70, which
-# torch says it does not go with: so one after the other. It is compiled without optimizing, which took half the time.
+# torch says it does not go with: so one after the other. It is compiled without optimizing, which took half the time,
+# and several files at once, since most of the rest goes into torch's headers.
 $(HOROVOD_STAMP): constraints-frameworks.txt $(LIGHT_TORCH)
 	@command -v cmake >/dev/null && command -v c++ >/dev/null || \
 		{ echo "Horovod is built with cmake and a C++ compiler: apt-get install cmake g++" >&2; exit 1; }
@@ -119,7 +120,8 @@ $(HOROVOD_STAMP): constraints-frameworks.txt $(LIGHT_TORCH)
 	@tar -xzf $(HOROVOD)/src/horovod-0.28.1.tar.gz --strip-components=1 -C $(HOROVOD)/src
 	@sed -i 's/CMAKE_CXX_STANDARD 14/CMAKE_CXX_STANDARD 17/' \
 		$(HOROVOD)/src/CMakeLists.txt $(HOROVOD)/src/horovod/torch/CMakeLists.txt
-	@sed -i 's/"-O2" "-O3"/"-O2 -g" "-O0"/' $(HOROVOD)/src/CMakeLists.txt
+	@sed -i 's/"-O2" "-O3"/"-O2 -g" "-O0"/; s/^add_subdirectory(horovod.torch)/set(CMAKE_UNITY_BUILD ON)\n&/' \
+		$(HOROVOD)/src/CMakeLists.txt
 	@PATH="$(CURDIR)/$(HOROVOD)/bin:$$PATH" HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITH_MPI=1 \
 		HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1 $(HOROVOD)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--no-build-isolation --no-deps $(HOROVOD)/src

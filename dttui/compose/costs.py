@@ -26,9 +26,9 @@ from dttui.planning.cost.estimate import estimate as estimated
 from dttui.planning.cost.estimate import with_tokens
 from dttui.planning.cost.fitting_degrees import fitting_text
 from dttui.planning.cost.hardware import Hardware, usual_precision
-from dttui.planning.cost.layout import Fault, Layout, faults, usual_batch
+from dttui.planning.cost.layout import KEPT, Fault, Layout, faults, usual_batch
 from dttui.planning.cost.layout_changes import change_texts, helpful_changes
-from dttui.planning.cost.recommend import Advice, usual_global_batch, usually_trained
+from dttui.planning.cost.recommend import Advice, frameworks_of, usual_global_batch, usually_trained
 from dttui.planning.cost.recommend import recommend as recommended
 from dttui.planning.cost.shape import ModelShape
 from dttui.planning.costing import check_memory, check_precision, check_shape, cost, cpu_remedy, is_on_unknown_cpu
@@ -197,6 +197,9 @@ def _answer(
         raise UsageError("; ".join(problem.message for problem in wrong), hint)
     counted = replace(layout, precision=hardware.gpu.nearest(layout.precision))
     result = estimated(shape, counted, hardware, {**inputs, **layout_inputs(counted, declared, hardware)})
+    if framework is None and (able := frameworks_of(counted)):
+        text = _("kernels, buffers and what hides behind computing are as with {framework}")
+        result = result.model_copy(update={"assumes": [*result.assumes, text.format(framework=able[0])]})
     told = [
         *check_shape(shape),
         *check_precision(layout, hardware),
@@ -204,7 +207,8 @@ def _answer(
         *_check_idle(declared, layout),
         *check_memory(result, shape, layout),
     ]
-    found = helpful_changes(shape, counted, hardware, framework)
+    kept = {name: value for name, value in question.layout.items() if name in KEPT and name != "offload"}
+    found = helpful_changes(shape, counted, hardware, framework, kept)
     return CostAnswer(with_tokens(result, question.tokens), told, found, change_texts(found, framework))
 
 

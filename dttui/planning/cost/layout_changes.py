@@ -5,7 +5,7 @@ Nothing here is for the figures on the way to an estimate: it is asked for where
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
@@ -65,7 +65,11 @@ class _Tried:
 
 
 def helpful_changes(
-    shape: ModelShape, layout: Layout, hardware: Hardware, framework: str | None = None
+    shape: ModelShape,
+    layout: Layout,
+    hardware: Hardware,
+    framework: str | None = None,
+    kept: Mapping[str, Any] | None = None,
 ) -> list[LayoutChange]:
     """Return for each of the largest parts what would shrink it most cheaply, the largest part of memory first.
 
@@ -77,12 +81,13 @@ def helpful_changes(
         layout: how it is laid out.
         hardware: what it runs on.
         framework: the job's; what takes another one comes last. `None` where any will do.
+        kept: what a person says of how it is trained, of `KEPT`; the rest is as whoever trains so has it.
     """
     hardware = hardware.corrected_for(layout.precision)
     now = _Tried(layout, memory_on(shape, layout, hardware), step_time(shape, layout, hardware))
     room = max(hardware.gpu.memory_bytes, now.memory.high)
     others = [
-        _tried(shape, other, usually_trained(other) if framework is None else other, hardware)
+        _tried(shape, other, replace(usually_trained(other), **(kept or {})) if framework is None else other, hardware)
         for other in _changed(shape, layout, hardware)
     ]
     told: list[LayoutChange] = []

@@ -110,3 +110,13 @@ def test_a_precision_that_a_gpu_lacks_is_shown_as_what_counts(capsys: pytest.Cap
     found = document(capsys, "--parameters", "1B", "--gpu", "V100", "--gpus", "8", "--precision", "fp8")
     assert found["inputs"]["layout.precision"]["value"] == "fp16"
     assert [item["code"] for item in found["findings"]][:1] == ["precision"]
+
+
+def test_what_was_said_of_kernels_stays_so_in_what_would_help(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--model", "llama-3-8b", "--gpu", "H100", "--gpus", "64", "--zero-stage", "3", "--fused")
+    usual = document(capsys, *options)
+    asked = document(capsys, *options, "--precision", "fp8")
+    assert any(item.endswith("are as with pytorch-fsdp") for item in usual["assumes"])
+    (change, *_more) = [item for item in usual["remedies"] if item["changes"] == {"precision": "fp8"}]
+    assert change["memory_per_gpu_gb"] == pytest.approx(asked["memory_per_gpu_gb"]["high"])
+    assert change["step_time_s"] == pytest.approx(asked["step_time_s"]["value"])
