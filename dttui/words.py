@@ -26,6 +26,14 @@ def listed(names: Sequence[str], most: int) -> str:
     return _("{names} and {count} more").format(names=shown, count=len(names) - most)
 
 
+def parameters(count: float, digits: int = 4) -> str:
+    """Return a number of parameters, or of tokens, as people call them: `7B`, `1.3B`, `125M`."""
+    for scale, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if count >= scale:
+            return f"{count / scale:.{digits}g}{letter}"
+    return f"{count:.0f}"
+
+
 def moment(unix_time: float) -> str:
     """Return a time of today by its minute, `14:05`, and of another day with its date, `11-21 14:05`.
 

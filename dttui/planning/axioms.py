@@ -21,6 +21,7 @@ from dttui.planning.shares import Shares
 from dttui.spec.findings import Finding, Severity
 from dttui.spec.models import Job
 from dttui.spec.problems import format_path
+from dttui.words import parameters
 
 UNEQUAL = 0.01
 """Share of the GPUs' time that may be lost before their speeds count as unequal."""
@@ -129,7 +130,7 @@ def _parameters(costing: Costing) -> Finding:
         text = _(
             "parameters are consistent: {replicas} ranks each update their share of {count} and gather the others'"
         )
-    message = text.format(replicas=layout.data, count=f"{costing.shape.parameters:.3g}")
+    message = text.format(replicas=layout.data, count=parameters(costing.shape.parameters, 3))
     return _axiom("axiom-parameters", message, "", holds=True)
 
 

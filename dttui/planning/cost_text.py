@@ -13,7 +13,7 @@ from dttui.planning.cost.estimate import Estimate, MemoryRange, part_names
 from dttui.planning.cost.links import age_text
 from dttui.spec.known_models import all_models
 from dttui.spec.problems import text_width
-from dttui.words import duration
+from dttui.words import duration, parameters
 
 Shrinking = Mapping[tuple[str, str], Sequence[str]]
 """What would shrink a part, in words, by `memory` or `time` and the part's name in an estimate."""
@@ -21,7 +21,6 @@ LARGEST = 3
 """Parts of which it is told what would shrink them."""
 LEAST_SHARE = 0.005
 """Of parts that have a line of their own."""
-_PARAMETERS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
 class Fit(Enum):
@@ -162,8 +161,8 @@ def goal_rows(estimate: Estimate) -> list[Row]:
             why = _("20 tokens a parameter that each goes through")
         hours += " · " + why
     rows = [
-        Row(_("tokens a day"), _counted(goal.tokens_per_day)),
-        Row(_("{tokens} tokens").format(tokens=_counted(goal.tokens)), hours),
+        Row(_("tokens a day"), parameters(goal.tokens_per_day, 3)),
+        Row(_("{tokens} tokens").format(tokens=parameters(goal.tokens, 3)), hours),
     ]
     if goal.energy_kwh is not None:
         text = _("{energy} of the GPUs alone, at full board power")
@@ -265,26 +264,14 @@ def short(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.2g}"
 
 
-def _counted(count: float) -> str:
-    return next((f"{count / scale:.3g}{letter}" for scale, letter in _PARAMETERS if count >= scale), f"{count:.0f}")
-
-
-def parameters(count: float) -> str:
-    """Return a number of parameters as people call models: `7B`, `1.3B`, `125M`."""
-    for scale, letter in _PARAMETERS:
-        if count >= scale:
-            return f"{count / scale:.4g}{letter}"
-    return f"{count:.0f}"
-
-
 def known_models() -> CostTable:
     """Return a row for each model that is known by its name."""
     head = (_("model"), _("parameters"), _("used by a token"), _("layers"), _("width"), _("sequence"))
     rows = [
         (
             model.name,
-            _counted(model.parameters),
-            _counted(model.active or model.parameters),
+            parameters(model.parameters, 3),
+            parameters(model.active or model.parameters, 3),
             f"{model.layers}",
             f"{model.hidden_size:,}",
             f"{model.seq_length:,}",

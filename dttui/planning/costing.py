@@ -37,6 +37,7 @@ from dttui.spec.findings import Finding, info, warning
 from dttui.spec.models import GroupLink, Job, Model, NetworkRequest
 from dttui.spec.problems import PathKey
 from dttui.spec.strategy import DataParallel, PipelineParallel
+from dttui.words import parameters
 
 _BITS = 8
 _NS = 1e-9
@@ -432,7 +433,10 @@ def check_shape(shape: ModelShape) -> list[Finding]:
         return []
     text = _("{parameters} parameters are given, and {layers} layers of {hidden} make {count}")
     message = text.format(
-        parameters=f"{shape.parameters:.3g}", layers=shape.layers, hidden=shape.hidden_size, count=f"{by_layers:.3g}"
+        parameters=parameters(shape.parameters, 3),
+        layers=shape.layers,
+        hidden=shape.hidden_size,
+        count=parameters(by_layers, 3),
     )
     return [warning("parameters-differ", "model", message, _("Correct one of them: the estimate takes each as given."))]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from dttui.i18n import _, ngettext
 from dttui.planning.cost.estimate import Estimate
-from dttui.planning.cost_text import parameters, seconds
+from dttui.planning.cost_text import seconds
 from dttui.sanitize import clean
-from dttui.words import listed
+from dttui.words import listed, parameters
 
 _TOLD_BY_DEFAULT = (
     *("layout.precision", "layout.zero_stage", "layout.micro_batch", "layout.global_batch", "layout.recompute"),

@@ -7,11 +7,12 @@ from textual.content import Content
 from dttui.compose import Degrees, DraftCost, NoEstimate
 from dttui.i18n import _, ngettext
 from dttui.planning import Estimate
-from dttui.planning.cost_text import Fit, fit, fit_text, memory_text, parameters, speed_up_text, step_text
+from dttui.planning.cost_text import Fit, fit, fit_text, memory_text, speed_up_text, step_text
 from dttui.sanitize import clean
 from dttui.spec import Model
 from dttui.tui.symbols import StateWord, hint
 from dttui.tui.widgets.cells import bar
+from dttui.words import parameters
 
 _BAR_CELLS = 6
 _PENDING = "…"

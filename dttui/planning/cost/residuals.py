@@ -9,6 +9,7 @@ from dttui.i18n import _
 from dttui.planning.cost.hardware import Hardware
 from dttui.planning.cost.layout import Layout
 from dttui.planning.cost.shape import ModelShape
+from dttui.words import parameters
 
 BEYOND = 1.5
 """What each end of a range is moved out by, as a factor of its distance, where an estimate extrapolates."""
@@ -88,7 +89,7 @@ def extrapolations(shape: ModelShape, layout: Layout, hardware: Hardware) -> lis
     if hardware.gpus > MOST_GPUS:
         told.append(_("{count} GPUs").format(count=f"{hardware.gpus:,}"))
     if not SMALLEST <= shape.parameters <= LARGEST:
-        told.append(_("{count} parameters").format(count=f"{shape.parameters:.3g}"))
+        told.append(_("{count} parameters").format(count=parameters(shape.parameters, 3)))
     if layout.tensor > hardware.linked:
         told.append(_("tensors split across nodes"))
     return told

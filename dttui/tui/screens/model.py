@@ -14,11 +14,11 @@ from textual.widgets import Button, Input, Label, Select
 
 from dttui.i18n import _
 from dttui.planning import CLAIMED, ModelClaim, Precision, UnknownAssumptionError, assume_shape
-from dttui.planning.cost_text import parameters
 from dttui.sanitize import clean
 from dttui.spec import MOST_COUNT, MOST_LAYERS, MOST_PARAMETERS, Model
 from dttui.tui.screens.dialogs import Dialog
 from dttui.tui.widgets.prose import Prose
+from dttui.words import parameters
 
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _COUNT = re.compile(r"(\d{1,15}(?:\.\d{1,6})?(?:[eE]\+?\d{1,2})?)\s*([kmbgt]?)", re.IGNORECASE)

@@ -309,7 +309,7 @@ def test_findings_are_in_the_document_and_told_to_people(job: Path, capsys: pyte
     given = ("--parameters", "7e9", "--layers", "96", "--hidden-size", "12288", "--gpu", "A100", "--gpus", "512")
     assert next(item["code"] for item in document(capsys, "estimate", *given)["findings"]) == "parameters-differ"
     assert main(["estimate", *given]) == 0
-    assert "7e+09 parameters are given, and 96 layers of 12288 make 1.75e+11" in capsys.readouterr().out
+    assert "7B parameters are given, and 96 layers of 12288 make 175B" in capsys.readouterr().out
 
 
 def test_defaults_that_decide_are_told_with_their_values(capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,7 +76,7 @@ def test_ranges_hold_eight_of_ten_of_the_runs_that_they_are_from_and_are_no_wide
         ("RTX 4090", 8, {}, "RTX 4090"),
         ("H100", 8, {"seq_length": 1_048_576}, "1,048,576 tokens"),
         ("H100", 32_768, {}, "32,768 GPUs"),
-        ("H100", 8, {"parameters": 5e7}, "5e+07 parameters"),
+        ("H100", 8, {"parameters": 5e7}, "50M parameters"),
     ],
 )
 def test_beyond_all_measured_runs_an_estimate_says_so_and_is_wider(
