@@ -54,6 +54,8 @@ for _trip in range(500):
     taken.append(time.perf_counter() - began)
 print(statistics.median(taken) / 2)
 """
+PLAIN = 4
+"""Plain ping-pongs before and after a measurement that is compared with them."""
 TEN_MBIT = 1.25e6
 """Bytes a second."""
 
@@ -181,8 +183,10 @@ def test_exactly_the_one_slow_link_is_named_and_screen_and_estimate_follow(
             deployed[here].limit_to(deployed[there], "10mbit")
         # Else the third host's links would be as fast as the machine happens to be, each another: here both are alike.
         deployed["gpu2"].limit("200mbit")
+        ends = deployed["gpu1"], deployed["gpu3"]
+        plain = [ping_pong(*ends) for _time in range(PLAIN)]
         report, found, warned = asyncio.run(measured_from_the_screen(deployed.inventory(tmp_path / "inventory.yaml")))
-        plain = ping_pong(deployed["gpu1"], deployed["gpu3"])
+        plain += [ping_pong(*ends) for _time in range(PLAIN)]
     finally:
         deployed.restore()
     links = {link.between: link for link in report.links}
@@ -192,8 +196,8 @@ def test_exactly_the_one_slow_link_is_named_and_screen_and_estimate_follow(
     assert found == ["gpu1 ↔ gpu3"], figures
     assert slow.bandwidth == pytest.approx(TEN_MBIT, rel=0.1)
     assert slow.tcp_latency_s is not None
-    # Here packets take the time that the link has them take, whatever else the machine does.
-    assert slow.tcp_latency_s == pytest.approx(plain, rel=0.2)
+    # On a quiet machine all of the plain ones are alike; with much else to do each waits for a core in its own way.
+    assert 0.8 * min(plain) < slow.tcp_latency_s < 1.2 * max(plain)
     others = [link.bandwidth for ends, link in links.items() if ends != slow.between]
     assert all(bandwidth is not None and bandwidth > 10 * TEN_MBIT for bandwidth in others), figures
     assert report.interfaces == dict.fromkeys(NAMES, "eth0")

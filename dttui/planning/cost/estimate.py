@@ -234,6 +234,7 @@ def describe(
         assumes=[
             attention_assumption(shape.attention),
             *_precision_assumption(layout, hardware, inputs),
+            *_routing_assumption(layout, hardware),
             *_extrapolation(shape, layout, hardware),
         ],
         tokens_per_s=time.tokens / time.value,
@@ -311,6 +312,17 @@ def _precision_assumption(layout: Layout, hardware: Hardware, inputs: Inputs) ->
         return []
     text = _("{precision}, since {gpu} has no bf16")
     return [text.format(precision=layout.precision, gpu=hardware.gpu.name)]
+
+
+def _routing_assumption(layout: Layout, hardware: Hardware) -> list[str]:
+    """Say what is taken of tokens whose experts are on several nodes: it decides most of what such a step takes."""
+    if layout.expert == 1 or layout.expert * layout.tensor_of_experts <= hardware.linked:
+        return []
+    text = _(
+        "a token goes to every node that has an expert of its own, and little hides that: routing limited to a few "
+        "nodes sends less, and schedules such as DualPipe wait less"
+    )
+    return [text]
 
 
 def scaling(shape: ModelShape, layout: Layout, hardware: Hardware) -> tuple[list[Scaling], Amdahl | None]:

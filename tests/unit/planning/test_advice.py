@@ -150,3 +150,10 @@ def test_numbers_that_would_do_are_told_nearest_to_what_was_asked_for(
 def test_adapters_with_little_to_spare_fit_barely() -> None:
     told = advised("RTX-4090", 8, name="llama-3-70b").ways_out[0]
     assert told.startswith("QLoRA fits, barely (model.lora: {rank: 16, bits: 4}): up to 25")
+
+
+@pytest.mark.parametrize(("ranks", "is_told"), [(8, False), (64, True)])
+def test_what_decides_most_of_experts_on_several_nodes_is_told(ranks: int, *, is_told: bool) -> None:
+    layout = Layout(64, global_batch=64, expert=ranks, expert_tensor=1, zero_stage=1)
+    made = estimated(layout, name="deepseek-v3")
+    assert any("routing limited to a few nodes" in item for item in made.assumes) == is_told
