@@ -74,7 +74,9 @@ def test_a_slow_link_is_named_with_its_bandwidth_and_plans_count_on_it(deployed:
     """A host behind 10 Mbit/s: within 240 s it is named, its links are within 10% of that, the others beyond."""
     inventory = deployed.inventory(tmp_path / "inventory.yaml")
     deployed["gpu3"].limit("10mbit")
+    pairs = (("gpu1", "gpu2"), ("gpu1", "gpu3"))
     try:
+        plain = {(a, b): [ping_pong(deployed[a], deployed[b]) for _time in range(PLAIN)] for a, b in pairs}
         done = dttui(
             *(
                 "bench",
@@ -90,7 +92,8 @@ def test_a_slow_link_is_named_with_its_bandwidth_and_plans_count_on_it(deployed:
             ),
             deadline_s=240,
         )
-        plain = {(a, b): ping_pong(deployed[a], deployed[b]) for a, b in (("gpu1", "gpu2"), ("gpu1", "gpu3"))}
+        for a, b in pairs:
+            plain[a, b] += [ping_pong(deployed[a], deployed[b]) for _time in range(PLAIN)]
     finally:
         deployed["gpu3"].unlimit()
     assert done.returncode == 0, done.stderr
@@ -104,9 +107,9 @@ def test_a_slow_link_is_named_with_its_bandwidth_and_plans_count_on_it(deployed:
     assert bandwidths["gpu2", "gpu3"] == pytest.approx(TEN_MBIT, rel=0.1)
     assert bandwidths["gpu1", "gpu2"] > 10 * TEN_MBIT
     latencies = {tuple(link["between"]): link["tcp_latency_s"] for link in told["links"]}
-    for pair, latency_s in plain.items():
+    for pair, taken in plain.items():
         # Either is 10 µs or 30 from one run to the next; a message by gloo takes 70 or more.
-        assert latency_s / 4 < latencies[pair] < 4 * latency_s, (plain, latencies)
+        assert min(taken) / 4 < latencies[pair] < 4 * max(taken), (plain, latencies)
     assert {row["wrong"] for row in told["rows"]} == {0}
     known = slowest_link([(name, None) for name in NAMES], newest(measured_links()))
     assert known is not None
