@@ -152,7 +152,7 @@ def _lora(text: str) -> Lora:
     except ValidationError as error:
         name = str(error.errors()[0]["loc"][0])
         expected = {
-            "rank": _("a number"),
+            "rank": _("a whole number from 1"),
             "targets": _("all, attention, or of {names} those that have one, joined by +"),
             "bits": _("4 or 8"),
         }

@@ -11,12 +11,13 @@ from typing import Any, get_origin
 from pydantic import BaseModel, ValidationError
 
 from dttui.spec.problems import PathKey, printable
+from dttui.spec.quantities import COUNT_SCALES
 from dttui.spec.schema_walk import annotations_at, keys_of, models_at
 from dttui.spec.yaml_writer import flow
 
 _MAX_LENGTH = 70
 _TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-_SCALES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9, "t": 10**12}
+_SCALES = {"": 1, "g": 10**9, **COUNT_SCALES}
 _NUMBER = re.compile(r"(-?[0-9]{1,15}(?:\.[0-9]{1,9})?(?:e[0-9]{1,2})?)\s*([kmgbt]?)b?", re.IGNORECASE)
 
 

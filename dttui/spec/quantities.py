@@ -133,13 +133,14 @@ Number = Annotated[float, PlainSerializer(_plain, return_type=int | float, when_
 """A number that is written as people write it: 253824, not 253824.0."""
 
 _SHORT = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*([KMBTkmbt])\s*")
-_SCALES = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+COUNT_SCALES = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+"""Letters behind a count, in lower case."""
 
 
 def _counted(value: Any) -> Any:
     """Return the number of `1.3B`; anything else as it is."""
     match = _SHORT.fullmatch(value) if isinstance(value, str) else None
-    return float(Decimal(match[1]) * _SCALES[match[2].upper()]) if match is not None else value
+    return float(Decimal(match[1]) * COUNT_SCALES[match[2].lower()]) if match is not None else value
 
 
 Parameters = Annotated[

@@ -109,7 +109,7 @@ def test_a_slow_link_is_named_with_its_bandwidth_and_plans_count_on_it(deployed:
     latencies = {tuple(link["between"]): link["tcp_latency_s"] for link in told["links"]}
     for pair, taken in plain.items():
         # Either is 10 µs or 30 from one run to the next; a message by gloo takes 70 or more.
-        assert min(taken) / 4 < latencies[pair] < 4 * max(taken), (plain, latencies)
+        assert any(one / 4 < latencies[pair] < 4 * one for one in taken), (plain, latencies)
     assert {row["wrong"] for row in told["rows"]} == {0}
     known = slowest_link([(name, None) for name in NAMES], newest(measured_links()))
     assert known is not None
@@ -200,7 +200,7 @@ def test_exactly_the_one_slow_link_is_named_and_screen_and_estimate_follow(
     assert slow.bandwidth == pytest.approx(TEN_MBIT, rel=0.1)
     assert slow.tcp_latency_s is not None
     # On a quiet machine all of the plain ones are alike; with much else to do each waits for a core in its own way.
-    assert 0.8 * min(plain) < slow.tcp_latency_s < 1.2 * max(plain)
+    assert any(slow.tcp_latency_s == pytest.approx(one, rel=0.2) for one in plain), (slow.tcp_latency_s, plain)
     others = [link.bandwidth for ends, link in links.items() if ends != slow.between]
     assert all(bandwidth is not None and bandwidth > 10 * TEN_MBIT for bandwidth in others), figures
     assert report.interfaces == dict.fromkeys(NAMES, "eth0")

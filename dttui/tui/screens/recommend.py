@@ -21,10 +21,12 @@ from dttui.tui.cost_words import attention_text, degrees_text, fit_word
 from dttui.tui.screens.dialogs import Dialog
 from dttui.tui.widgets.prose import Prose
 
-TALL = 32
-"""Lines of the terminal from which more is told of what was searched for."""
-WIDE, ROOM = 100, 88
-"""Columns of the terminal from which the table has the throughput, too, and of the dialog's then."""
+ROOM_FOR_GUIDE = 32
+"""Lines of the terminal from which it is also told what is usual for the size."""
+ROOM_FOR_THROUGHPUT = 100
+"""Columns of the terminal from which the table has the throughput, too."""
+ROOM_FOR_GAPS = 88
+"""Columns of a table whose columns may be two spaces apart then."""
 
 
 class RecommendDialog(Dialog[Recommendation]):
@@ -44,7 +46,9 @@ class RecommendDialog(Dialog[Recommendation]):
         head, *rows = _table(self.offer, self._labels, self.app.size.width)
         title = " · ".join((_("Recommended degrees"), compared(self.offer.advice)))
         with self.box(title, "-wide", subtitle=_("enter takes one · esc changes nothing")):
-            yield Prose(_question(self.offer, self._labels, is_short=self.app.size.height < TALL), id="layouts-for")
+            yield Prose(
+                _question(self.offer, self._labels, is_short=self.app.size.height < ROOM_FOR_GUIDE), id="layouts-for"
+            )
             yield Static(Content.styled(head, "$muted"), id="layouts-head")
             yield OptionList(*map(_marked, rows), id="layouts", compact=True)
             yield Prose(id="layout-reasons", classes="dialog-note")
@@ -94,6 +98,6 @@ def _marked(row: str) -> Content:
 
 def _table(offer: Offer, labels: Mapping[str, str], width: int) -> list[str]:
     """Return the head and a line a layout, in columns as wide as what is in them; the widest that there is room for."""
-    table = layouts(offer.advice.candidates, offer.framework, labels, is_narrow=width < WIDE)
+    table = layouts(offer.advice.candidates, offer.framework, labels, is_narrow=width < ROOM_FOR_THROUGHPUT)
     lines = table.lines("  ")
-    return lines if width >= WIDE and max(map(cell_len, lines)) <= ROOM else table.lines(" ")
+    return lines if width >= ROOM_FOR_THROUGHPUT and max(map(cell_len, lines)) <= ROOM_FOR_GAPS else table.lines(" ")

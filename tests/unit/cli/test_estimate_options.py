@@ -53,7 +53,7 @@ def test_what_is_wrong_is_told_in_two_lines_with_where_the_options_are(capsys: p
     ("written", "told"),
     [
         ("rank=16,targets=bogus", "targets has to be all, attention, or of down_proj, gate_proj"),
-        ("targets=all", "rank has to be a number, as in rank=16,targets=all,bits=4"),
+        ("targets=all", "rank has to be a whole number from 1, as in rank=16,targets=all,bits=4"),
         ("rank=16,bit=4", 'there is no "bit"; what there is: rank, targets, bits'),
         ("rank=16,bits=5", "bits has to be 4 or 8"),
     ],
