@@ -29,6 +29,8 @@ HALVES = {"fit": "Constants are fitted to these", "end": "No constant is fitted 
 
 def kind_of(run: Run) -> str:
     """Return which runs it is told with."""
+    if run.shape.convolutions is not None:
+        return "convolutions"
     if run.shape.lora is not None:
         return "adapters"
     if run.layout.offload != "none" or run.layout.offload_activations:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import yaml
 
+from dttui.planning.cost.assumptions import ModelClaim, assume_shape
 from dttui.planning.cost.efficiency import efficiency_of
 from dttui.planning.cost.hardware import Hardware, Interconnect, default_links, gpu_table
 from dttui.planning.cost.layout import Layout, Offload, Recompute, Schedule
@@ -107,15 +108,13 @@ def runs(half: str) -> tuple[list[Run], dict[str, int]]:
 def _unknown(row: dict[str, Any]) -> str | None:
     layout: dict[str, Any] = row["layout"]
     offload: dict[str, Any] = row.get("offload") or {}
-    if row["model"]["kind"] == "cnn":
-        return "no transformer"
     if layout.get("schedule") == "DualPipe":
         return "DualPipe"
     if "peft" in row and row["peft"]["rank"] is None:
         return "adapters whose rank is not said"
     if "activations_layers" in offload or "expert" in str(offload.get("activations")):
         return "some activations on the host"
-    if row["framework"].startswith("NVIDIA DeepLearningExamples") and row["seq"] == 512:
+    if row["framework"].startswith("NVIDIA DeepLearningExamples") and row.get("seq") == 512:
         # Its README: "Binned pretraining for phase2 with LDDL using a bin size of 64".
         return "sequences of many lengths"
     return None
@@ -125,6 +124,8 @@ def _run(row: dict[str, Any]) -> Run:
     model, gpu, layout = row["model"], row["gpu"], row["layout"]
     measured = row["measured"]
     step_s = measured.get("step_s") or (row.get("derived") or {}).get("step_s")
+    if "images_per_s" in measured:
+        step_s = row["global_batch"] / measured["images_per_s"]
     memory = measured.get("memory_gib", 0) * 2**30 or measured.get("memory_gb", 0) * 1e9
     return Run(
         row["id"],
@@ -156,6 +157,8 @@ def _unsaid(row: dict[str, Any]) -> frozenset[str]:
 
 
 def _shape(row: dict[str, Any], model: dict[str, Any]) -> ModelShape:
+    if model["kind"] == "cnn":
+        return assume_shape(ModelClaim(name="resnet-50"))[0]
     tied = bool(model.get("tied", True))
     blank = ModelShape(
         model["layers"],

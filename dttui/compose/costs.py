@@ -26,7 +26,7 @@ from dttui.planning.cost.estimate import estimate as estimated
 from dttui.planning.cost.estimate import with_tokens
 from dttui.planning.cost.fitting_degrees import fitting_text
 from dttui.planning.cost.hardware import Hardware, usual_precision
-from dttui.planning.cost.layout import KEPT, Fault, Layout, faults, usual_batch
+from dttui.planning.cost.layout import KEPT, Fault, Layout, faults, usual_batch, usual_micro_batch
 from dttui.planning.cost.layout_changes import change_texts, helpful_changes
 from dttui.planning.cost.recommend import Advice, frameworks_of, usual_global_batch, usually_trained
 from dttui.planning.cost.recommend import recommend as recommended
@@ -48,7 +48,7 @@ def estimate(question: CostQuestion, submission: Submission | None) -> CostAnswe
         return _estimate_of_job(question, submission)
     shape, hardware, inputs = _assumed(question)
     said = dict(question.layout)
-    layout = replace(usually_trained(_layout(said, hardware)), **said)
+    layout = replace(usually_trained(_layout(said, shape, hardware)), **said)
     return _answer(question, shape, layout, hardware, inputs, set(said))
 
 
@@ -169,7 +169,7 @@ def _named(claim: ModelClaim) -> ModelClaim:
         told = _("no model {name} is known").format(name=shown(name))
         rest = _(
             "Give one that `dttui estimate --models` lists, a config.json of Hugging Face, or --parameters, "
-            "such as 7e9; estimates are of transformers."
+            "such as 7e9; of what is no transformer ResNets alone are estimated."
         )
         raise UsageError(told, f"{near[:1].upper()}{near[1:]} {rest}".strip())
     given = [f"--{key.replace('_', '-')}" for key in ("parameters", "layers", "hidden_size") if key in said]
@@ -236,12 +236,16 @@ def _check_idle(declared: set[str], layout: Layout) -> list[Finding]:
     ]
 
 
-def _layout(said: Mapping[str, Any], hardware: Hardware) -> Layout:
+def _layout(said: Mapping[str, Any], shape: ModelShape, hardware: Hardware) -> Layout:
     pipeline = said.get("pipeline", 1)
     data = said.get("data", max(hardware.gpus // (said.get("tensor", 1) * said.get("context", 1) * pipeline), 1))
+    micro = usual_micro_batch(shape)
+    if shape.convolutions is not None and "global_batch" in said:
+        micro = max(said["global_batch"] // data, 1)
     usual: dict[str, Any] = {
         "data": data,
-        "global_batch": usual_batch(data, said.get("micro_batch", 1), pipeline),
+        "micro_batch": micro,
+        "global_batch": usual_batch(data, said.get("micro_batch", micro), pipeline),
         "precision": usual_precision([hardware.gpu]),
     }
     return Layout(**{**usual, **said})

@@ -9,12 +9,12 @@ from dtagent.protocol.metric_fields import scaled
 from dttui.i18n import _
 from dttui.planning.advising import framework_of
 from dttui.planning.cost.recommend import Advice, JobAdvice, Recommendation
-from dttui.planning.cost_text import CostTable, gap_text, memory_range, seconds
+from dttui.planning.cost_text import CostTable, gap_text, is_of_images, memory_range, seconds
 from dttui.planning.input_words import model_line
 from dttui.sanitize import clean
 
 _WORDS = frozenset({5, 6, 7})
-"""CostTable of words; the others are numbers."""
+"""Columns of words; the others are numbers."""
 
 
 def sought(found: JobAdvice, labels: Mapping[str, str]) -> list[str]:
@@ -62,6 +62,7 @@ def layouts(
         labels: what frameworks are called, see `sought`.
         is_narrow: whether there is no room for the throughput, which follows from the time of a step.
     """
+    has_images = any(is_of_images(item.estimate) for item in candidates)
     head = [
         "DP",
         "TP",
@@ -72,7 +73,7 @@ def layouts(
         _("recompute"),
         _("schedule"),
         _("step"),
-        _("tokens/s"),
+        _("images/s") if has_images else _("tokens/s"),
         _("GB/GPU"),
     ]
     shared = [
@@ -106,6 +107,8 @@ def legend(candidates: Sequence[Recommendation]) -> str:
     if any(item.expert_parallel_size > 1 for item in candidates):
         told.append("EP " + _("expert"))
     text = _("degrees: {degrees}; micro: sequences at once; SP: sequence parallel")
+    if any(is_of_images(item.estimate) for item in candidates):
+        text = _("degrees: {degrees}; micro: images at once; SP: sequence parallel")
     return text.format(degrees=", ".join(told))
 
 

@@ -169,8 +169,10 @@ class _Ways:
 
 
 def shape_is_given(inputs: Inputs) -> bool:
-    """Whether it is said how many layers a model has, and how wide they are."""
-    return all(inputs[f"model.{name}"].source == "declared" for name in ("layers", "hidden_size"))
+    """Whether it is said how many layers a model has, and how wide they are, or it is no transformer."""
+    return "model.operations" in inputs or all(
+        inputs[f"model.{name}"].source == "declared" for name in ("layers", "hidden_size")
+    )
 
 
 def _with_gaps(advice: Advice, job: Job) -> Advice:

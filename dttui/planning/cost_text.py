@@ -53,7 +53,7 @@ class CostTable:
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     words: frozenset[int] = frozenset()
-    """CostTable that begin at the left; numbers end at the right."""
+    """Columns that begin at the left; numbers end at the right."""
 
     def lines(self, gap: str = "  ") -> list[str]:
         """Return the head and a line a row, in columns as wide as what is in them, with `gap` between two."""
@@ -153,21 +153,30 @@ def goal_rows(estimate: Estimate) -> list[Row]:
     if goal is None:
         return []
     hours = _("{span} ({hours} h)").format(span=duration(goal.hours * 3600), hours=short(goal.hours))
+    has_images = is_of_images(estimate)
     if not goal.tokens_are_given:
         why = _("20 tokens a parameter, as Chinchilla")
-        if "model.lora" in estimate.inputs or not estimate.inputs["model.causal"].value:
+        if has_images:
+            why = _("90 epochs of ImageNet")
+        elif "model.lora" in estimate.inputs or not estimate.inputs["model.causal"].value:
             why = _("as a measure: how many it takes is for the data to say")
         elif "model.experts" in estimate.inputs:
             why = _("20 tokens a parameter that each goes through")
         hours += " · " + why
+    count = parameters(goal.tokens, 3)
     rows = [
-        Row(_("tokens a day"), parameters(goal.tokens_per_day, 3)),
-        Row(_("{tokens} tokens").format(tokens=parameters(goal.tokens, 3)), hours),
+        Row(_("images a day") if has_images else _("tokens a day"), parameters(goal.tokens_per_day, 3)),
+        Row((_("{tokens} images") if has_images else _("{tokens} tokens")).format(tokens=count), hours),
     ]
     if goal.energy_kwh is not None:
         text = _("{energy} of the GPUs alone, at full board power")
         rows.append(Row(_("energy till then"), text.format(energy=_energy(goal.energy_kwh))))
     return rows
+
+
+def is_of_images(estimate: Estimate) -> bool:
+    """Whether the model is a network of convolutions, whose tokens are images."""
+    return "model.operations" in estimate.inputs
 
 
 def _energy(kwh: float) -> str:
@@ -180,6 +189,8 @@ def _energy(kwh: float) -> str:
 def rates(estimate: Estimate) -> list[Row]:
     """Return the throughput, and how much of a step is communication."""
     throughput = _("{tokens} tokens/s · {samples} samples/s")
+    if is_of_images(estimate):
+        throughput = _("{samples} images/s")
     each = _("{tflops} TFLOP/s · {mfu} of the peak")
     if estimate.step_time_s.parts.get("recompute"):
         each = _("{tflops} TFLOP/s with what is computed again · {mfu} of the peak without")

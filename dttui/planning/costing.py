@@ -26,7 +26,7 @@ from dttui.planning.cost.calibration import CostBasis
 from dttui.planning.cost.correction import Learned
 from dttui.planning.cost.estimate import Estimate, estimate
 from dttui.planning.cost.hardware import GpuTable, GpuType, Hardware, Interconnect, Precision, usual_precision
-from dttui.planning.cost.layout import Fault, Layout, faults, usual_batch
+from dttui.planning.cost.layout import Fault, Layout, faults, usual_batch, usual_micro_batch
 from dttui.planning.cost.links import Links, NodeLink, slowest_inside, slowest_link
 from dttui.planning.cost.rules_of_thumb import RulesOfThumb, rules_of_thumb
 from dttui.planning.cost.shape import ModelShape, exact_count
@@ -345,7 +345,7 @@ def _layout(job: Job, shape: ModelShape, types: Sequence[GpuType], per_node: int
     stages = strategy.pipeline_parallel or PipelineParallel()
     micro, schedule, chunks = stages.micro_batch_size, stages.schedule, stages.virtual_stages
     batch = _batch(strategy.data_parallel or DataParallel(), data * (micro or 1))
-    usual_micro = max((batch or data) // data, 1) if pipeline == 1 else 1
+    usual_micro = max((batch or data * usual_micro_batch(shape)) // data, 1) if pipeline == 1 else 1
     used_micro = micro or usual_micro
     values: Mapping[str, object] = {
         "data": strategy.data_parallel_size,

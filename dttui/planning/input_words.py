@@ -7,7 +7,7 @@ from typing import Any
 
 from dttui.i18n import _, ngettext
 from dttui.planning.cost.estimate import Estimate
-from dttui.planning.cost_text import seconds
+from dttui.planning.cost_text import is_of_images, seconds
 from dttui.sanitize import clean
 from dttui.words import listed, parameters
 
@@ -41,6 +41,9 @@ def input_text(name: str, value: float | int | str | bool) -> str:
 def model_line(estimate: Estimate) -> str:
     """Return the model that an estimate speaks of, its sequences and its precision."""
     said = {name: item.value for name, item in estimate.inputs.items()}
+    if is_of_images(estimate):
+        shown = ("model.name", "model.parameters", "model.operations", "layout.precision")
+        return ", ".join(input_text(name, said[name]) for name in shown if name in said)
     family = _("Llama-like") if said.get("model.gated") else _("GPT-like")
     name = f"{clean(str(said.get('model.name') or family))}, {parameters(float(said['model.parameters']))}"
     told = [_("{layers} layers of {width}").format(layers=said["model.layers"], width=f"{said['model.hidden_size']:,}")]
@@ -56,18 +59,28 @@ def layout_line(estimate: Estimate) -> str:
     shown = ("data", "tensor", "context", "expert", "pipeline", "virtual_stages", "zero_stage", "shard")
     again = "recompute_modules" if "layout.recompute_modules" in said else "recompute"
     more = ("micro_batch", "global_batch", again, "sequence_parallel", "offload")
+    words = {"global_batch": _images_a_step} if is_of_images(estimate) else {}
     told = [
-        input_text(f"layout.{name}", said[f"layout.{name}"])
+        words[name](value) if name in words else input_text(f"layout.{name}", value)
         for name in (*shown, *more)
-        if said.get(f"layout.{name}") not in (None, _UNSAID.get(name))
+        if (value := said.get(f"layout.{name}")) not in (None, _UNSAID.get(name))
     ]
     return f"{places.format(gpus=said['gpus'], gpu=said['gpu.name'], nodes=nodes)} · {', '.join(told)}"
+
+
+def _images_a_step(count: Any) -> str:
+    return ngettext("{count} image a step", "{count} images a step", count).format(count=f"{count:,}")
 
 
 def default_texts(estimate: Estimate) -> list[str]:
     """Return in short what is taken by default and decides most: of the layout, the links, the model."""
     usual = {name: item.value for name, item in estimate.inputs.items() if item.source == "default"}
-    told = [input_text(name, usual[name]) for name in _TOLD_BY_DEFAULT if name in usual]
+    words = {"layout.global_batch": _images_a_step} if is_of_images(estimate) else {}
+    told = [
+        words[name](usual[name]) if name in words else input_text(name, usual[name])
+        for name in _TOLD_BY_DEFAULT
+        if name in usual
+    ]
     reached = any(name.startswith("efficiency.") for name in usual)
     return [*told, _("what kernels and links usually reach of their peaks")] if reached else told
 
@@ -107,6 +120,8 @@ _MODEL: _Words = {
     "model.shared_experts": lambda count: _("{count} shared experts").format(count=count),
     "model.dense_layers": lambda count: _("{count} layers without experts").format(count=count),
     "model.lora": lambda said: _("LoRA: {said}").format(said=said),
+    "model.operations": lambda count: _("{count} GMAC an image forward").format(count=f"{count / 1e9:.3g}"),
+    "model.values": lambda count: _("convolutions give {count} numbers an image").format(count=parameters(count, 3)),
     "model.latent": lambda sizes: _("latent attention: {sizes}").format(sizes=sizes.replace("_", " ")),
 }
 _HARDWARE: _Words = {

@@ -120,7 +120,10 @@ def sizes_of(document: object, file: str) -> dict[str, Any]:
         raise UsageError(message, _("Give --parameters for an estimate of a decoder of that size."))
     if "depths" in config:
         message = _("{file}: depths: estimates are of transformers whose layers are alike, and not of convolutions")
-        raise UsageError(message.format(file=file), _("Launch it without: nothing but the estimate needs the sizes."))
+        hint = _("Launch it without: nothing but the estimate needs the sizes.")
+        if kind == "resnet":
+            hint = _("Name it instead, such as resnet-50.")
+        raise UsageError(message.format(file=file), hint)
     sizes: dict[str, Any] = _of_images(config, file) if kind in _OF_IMAGES else {}
     for name, keys in _NAMES.items():
         if (value := _count(config, keys, file, least=0 if name in _MAY_BE_ZERO else 1)) is not None:

@@ -27,6 +27,17 @@ _MAKERS = ("meta", "metallama", "mistralai", "google", "microsoft")
 """That names may begin with."""
 
 
+class Convolutions(BaseModel):
+    """What there is to count of a network of convolutions, for an image of 224 × 224 pixels."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    operations: int
+    """Products with a sum of an image's forward pass."""
+    values: int
+    """Numbers that all convolutions give for an image."""
+
+
 class KnownModel(BaseModel):
     """A model, with the sizes of its makers' configuration; as `Model` calls them."""
 
@@ -57,6 +68,8 @@ class KnownModel(BaseModel):
     shared_experts: int | None = None
     dense_layers: int | None = None
     latent: LatentAttention | None = None
+    convolutions: Convolutions | None = None
+    """Of what is no transformer: its layers are blocks, its vocabulary is the classes, a sequence is an image."""
     source: str
     """Where the sizes are from."""
 
@@ -94,8 +107,10 @@ def known_sizes(name: str | None, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def filled(model: Model) -> Model:
-    """Return a job's model with the sizes that its name stands for."""
+    """Return a job's model with the sizes that its name stands for, where that is of a transformer."""
     sizes = known_sizes(model.name, dict(model))
+    if "convolutions" in sizes:
+        return model
     return model.model_copy(update={key: value for key, value in sizes.items() if key in Model.model_fields})
 
 

@@ -87,7 +87,9 @@ def _assumed(estimate: Estimate) -> str:
 
 
 def attention_text(estimate: Estimate) -> str:
-    """Return what attention is taken to be."""
+    """Return what attention is taken to be; of convolutions that they are that."""
+    if "model.operations" in estimate.inputs:
+        return _("convolutions")
     said = estimate.inputs.get("model.attention")
     return _("flash attention") if said is not None and said.value == "flash" else _("attention keeps s²")
 

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from dttui.planning.cost.adapters import spared
+from dttui.planning.cost.convolutions import KEPT_INPUTS, kept_bytes
 from dttui.planning.cost.layout import Layout
 from dttui.planning.cost.shape import ModelShape
 from dttui.planning.cost.unfused import kept_beside
@@ -38,6 +39,8 @@ class Kept(NamedTuple):
 
 def activation_bytes_per_layer(shape: ModelShape, layout: Layout) -> float:
     """Return bytes one layer keeps for one micro-batch: all, what is not computed again, or its input alone."""
+    if shape.convolutions is not None:
+        return kept_bytes(shape, shape.convolutions, layout) * (KEPT_INPUTS if layout.recompute == "full" else 1)
     if layout.recompute == "full":
         shared = layout.tensor if layout.sequence_parallel else 1
         return layout.tokens(shape) * shape.hidden_size * layout.residual_bytes / shared
@@ -50,6 +53,8 @@ def recomputed_bytes(shape: ModelShape, layout: Layout) -> float:
     """Return what one layer holds while it, or a part of it, is computed again."""
     if layout.recompute == "none":
         return 0.0
+    if shape.convolutions is not None:
+        return kept_bytes(shape, shape.convolutions, layout) if layout.recompute == "full" else 0.0
     again = layout.again
     kept, freed = _kept_and_freed(shape, layout.precision == "fp8", again)
     if layout.recompute == "full":

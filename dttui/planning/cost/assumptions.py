@@ -29,7 +29,7 @@ from dttui.planning.cost.shape import (
     parameter_count,
     usual_shape,
 )
-from dttui.spec.known_models import known_sizes, model_meant
+from dttui.spec.known_models import Convolutions, known_sizes, model_meant
 from dttui.spec.lora import Lora
 from dttui.spec.models import LatentAttention
 from dttui.spec.problems import did_you_mean
@@ -89,6 +89,8 @@ class ModelClaim:
     lora: Lora | None = None
     name: str | None = None
     """Of a known model, which stands for sizes that are not said."""
+    convolutions: Convolutions | None = None
+    """Of a known model that has them; nobody says so otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +110,15 @@ class HardwareClaim:
 
 
 Inputs = dict[str, Input]
-CLAIMED = tuple(field.name for field in fields(ModelClaim) if field.name != "name")
+CLAIMED = tuple(field.name for field in fields(ModelClaim) if field.name not in ("name", "convolutions"))
 """What may be said of a model, as `ModelShape` and a job call it."""
 _COUNTED = {
     *("kv_heads", "head_size", "ffn_size", "gated", "tied"),
     *("experts", "expert_size", "shared_experts", "dense_layers", "latent"),
 }
 """What else than layers and hidden size the number of parameters follows from."""
+_OF_ANY_MODEL = ("attention", "gated", "tied", "causal", "dropout")
+"""What a framework says of each of its models, and changes nothing where there is nothing of it."""
 _OF_EXPERTS = ("experts_per_token", "shared_experts", "dense_layers")
 """What a shape has of experts even where it has none."""
 _LEAST_FFN, _MOST_FFN = 0.5, 8.0
@@ -133,6 +137,11 @@ def assume_shape(claim: ModelClaim) -> tuple[ModelShape, Inputs]:
     """
     said = {name: value for name in CLAIMED if (value := getattr(claim, name)) is not None}
     known = known_sizes(claim.name, said)
+    if "convolutions" in known and (wrong := [name for name in said if name not in _OF_ANY_MODEL]):
+        message = _("{name} is a network of convolutions: it has no {what}").format(
+            name=claim.name, what=", ".join(name.replace("_", " ") for name in wrong)
+        )
+        raise UnknownAssumptionError(message, _("Leave it out: convolutions have images of 224 × 224 pixels."))
     said |= known
     claim = replace(claim, **known)
     if claim.layers and claim.hidden_size:
@@ -155,6 +164,8 @@ def assume_shape(claim: ModelClaim) -> tuple[ModelShape, Inputs]:
         raise UnknownAssumptionError(
             message.format(heads=shape.heads, kv_heads=shape.kv_heads), _("Take a number that divides them.")
         )
+    if shape.convolutions is not None:
+        return shape, _of_convolutions(shape, claim, shape.convolutions)
     shape = _counted(shape, claim, is_usual=not said.keys() & _COUNTED)
     values: dict[str, Any] = {name: getattr(shape, name) for name in CLAIMED}
     values |= {
@@ -174,6 +185,17 @@ def assume_shape(claim: ModelClaim) -> tuple[ModelShape, Inputs]:
     if known and claim.name is not None:
         inputs["model.name"] = Input(value=claim.name, source="declared")
     return shape, inputs
+
+
+def _of_convolutions(shape: ModelShape, claim: ModelClaim, of: Convolutions) -> Inputs:
+    """Return what is to be told of a network of convolutions, all of which its name says."""
+    told = {
+        "name": claim.name or "",
+        "parameters": shape.parameters,
+        "operations": of.operations,
+        "values": of.values,
+    }
+    return {f"model.{name}": Input(value=value, source="declared") for name, value in told.items()}
 
 
 def _hint(name: str | None) -> str:

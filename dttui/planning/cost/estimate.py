@@ -29,6 +29,8 @@ TOKENS_PER_PARAMETER = 20
 """Where nobody says how long to train: what is best for its compute (Hoffmann et al. 2022, Chinchilla)."""
 TOKENS_AS_MEASURE = 1e9
 """The same for what no such rule is of: adapters, and models that do not write one token after the other."""
+IMAGES_AS_MEASURE = 90 * 1_281_167
+"""Of networks of convolutions: 90 epochs of ImageNet, as ResNet's makers train (He et al. 2016)."""
 LEAST_SPARE = 0.05
 """Share of a GPU's memory below which what fits is called tight: the driver, a peak or a longer batch takes it."""
 COMMUNICATION = ("tensor_parallel", "context_parallel", "expert_parallel", "pipeline_transfer", "data_parallel")
@@ -93,7 +95,7 @@ class TokenGoal(_Value):
     """What training to a number of tokens takes, at the estimated step time and without interruptions."""
 
     tokens: float
-    """In all."""
+    """In all; images, where the model is a network of convolutions."""
     tokens_are_given: bool
     """Whether a person said so; else `TOKENS_PER_PARAMETER` for each parameter that a token comes by, or
     `TOKENS_AS_MEASURE`."""
@@ -119,9 +121,9 @@ class Estimate(_Value):
     step_time_s: TimeRange
     """Time."""
     tokens_per_s: float
-    """All GPUs together."""
+    """All GPUs together; images, where the model is a network of convolutions."""
     samples_per_s: float
-    """Sequences, all GPUs together."""
+    """Sequences or images, all GPUs together."""
     tflops_per_gpu: float
     """Recomputed operations count."""
     mfu: float
@@ -191,6 +193,14 @@ def attention_assumption(attention: Attention) -> str:
     )
 
 
+def convolution_assumption() -> str:
+    """Return what an estimate takes convolutions to be."""
+    return _(
+        "images of 224 × 224 pixels, channels last, are there when they are needed; batch norms and activations are "
+        "kernels of their own"
+    )
+
+
 def estimate(shape: ModelShape, layout: Layout, hardware: Hardware, inputs: Inputs) -> Estimate:
     """Return what a layout costs on some hardware, corrected by what jobs have taken there in its precision."""
     hardware = hardware.corrected_for(layout.precision)
@@ -232,7 +242,7 @@ def describe(
         ),
         goal=_usual_goal(shape, hardware, time.tokens / time.value),
         assumes=[
-            attention_assumption(shape.attention),
+            attention_assumption(shape.attention) if shape.convolutions is None else convolution_assumption(),
             *_precision_assumption(layout, hardware, inputs),
             *_routing_assumption(layout, hardware),
             *_extrapolation(shape, layout, hardware),
@@ -295,6 +305,7 @@ def with_tokens(estimate: Estimate, tokens: float | None) -> Estimate:
 def _usual_goal(shape: ModelShape, hardware: Hardware, tokens_per_s: float) -> TokenGoal:
     is_ruled = shape.causal and shape.lora is None
     tokens = TOKENS_PER_PARAMETER * shape.used_parameters if is_ruled else TOKENS_AS_MEASURE
+    tokens = tokens if shape.convolutions is None else IMAGES_AS_MEASURE
     hours, power = tokens / tokens_per_s / 3600, hardware.gpu.power
     return TokenGoal(
         tokens=tokens,

@@ -8,6 +8,10 @@ from __future__ import annotations
 from dttui.planning.cost.hardware import Hardware
 from dttui.planning.cost.layout import Layout
 
+COMPILED_TRAFFIC = 0.5
+"""What element-wise operations read and write once compiled, by eager ones: of two that follow each other the second
+reads nothing."""
+
 
 class Kernels:
     """Seconds of kernels on one GPU."""
@@ -35,6 +39,10 @@ class Kernels:
             operations *= 1 + ramp / 3 * (1 / rows + 1 / inner + 1 / columns)
         size = self.width * (rows * inner + inner * columns + rows * columns) * count
         return operations / (self._flops if of_weights else self._wide_flops) + size / self._bandwidth + self._start_s
+
+    def convolved(self, operations: float, size: float) -> float:
+        """Convolutions, which reach what matrix products do; none is in fp8."""
+        return operations / self._wide_flops + size / self._bandwidth
 
     def fused(self, operations: float, size: float) -> float:
         """Flash attention."""

@@ -10,18 +10,17 @@ from typing import NamedTuple
 
 from dttui.planning.cost.adapters import BYTES_BY_BITS, adapted
 from dttui.planning.cost.collectives import all_reduce_s, group_link
+from dttui.planning.cost.convolutions import PASSES_LESS, block_s
 from dttui.planning.cost.hardware import Hardware
-from dttui.planning.cost.kernels import Kernels
+from dttui.planning.cost.kernels import COMPILED_TRAFFIC, Kernels
 from dttui.planning.cost.layout import Layout
 from dttui.planning.cost.shape import ModelShape
 from dttui.planning.cost.token_exchange import expert_exchange_s, ring_attention_s
+from dttui.spec.known_models import Convolutions
 
 BACKWARD_TRAFFIC = 1.15
 """Bytes that element-wise kernels move in the backward pass, for each of the forward pass: dropout and residual need
 fewer, normalisation and GELU more."""
-COMPILED_TRAFFIC = 0.5
-"""What element-wise operations read and write once compiled, by eager ones: of two that follow each other the second
-reads nothing."""
 COMPILED_HOST = 0.4
 """What the host takes to issue a compiled pass, by an eager one: some ten kernels for 25 operations."""
 EXPERT_HOST = 3.5
@@ -66,6 +65,8 @@ class LayerTime:
 
 def layer_time(shape: ModelShape, layout: Layout, hardware: Hardware) -> LayerTime:
     """Return what one layer takes; depends on neither replicas nor stages, but on all else."""
+    if shape.convolutions is not None:
+        return _block_time(shape, shape.convolutions, layout, hardware)
     h, s, t, b = shape.hidden_size, shape.seq_length, layout.tensor, layout.micro_batch
     width = layout.bytes_per_parameter / 2
     kernel = Kernels(hardware, layout)
@@ -113,6 +114,13 @@ def layer_time(shape: ModelShape, layout: Layout, hardware: Hardware) -> LayerTi
     issuing = passes * hardware.efficiency.host_pass_s * (COMPILED_HOST if layout.compiled else 1.0)
     issuing *= 1 + (EXPERT_HOST - 1) * shape.expert_share
     return LayerTime(forward, backward, again, rounds * reduced, issuing, products, exchanged, late)
+
+
+def _block_time(shape: ModelShape, of: Convolutions, layout: Layout, hardware: Hardware) -> LayerTime:
+    forward, backward = block_s(shape, of, layout, Kernels(hardware, layout))
+    again = forward if layout.recompute == "full" else 0.0
+    passes = PASSES_LESS * (4 if again else 3) * (COMPILED_HOST if layout.compiled else 1.0)
+    return LayerTime(forward, backward, again, 0.0, passes * hardware.efficiency.host_pass_s)
 
 
 class _FeedForward(NamedTuple):

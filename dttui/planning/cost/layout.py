@@ -30,6 +30,8 @@ Schedule = Literal["1F1B", "GPipe", "ZB-H1", "ZB-H2", "ZB-V"]
 """Order of forward and backward passes of a pipeline. Those of zero bubbles compute gradients of weights apart, when a
 stage would idle: H1 with the memory of 1F1B, H2 with twice that (Qi et al. 2023), V with two chunks a stage, the
 second way back, and the memory of 1F1B (Qi et al. 2024)."""
+IMAGES = 256
+"""A GPU at once, where nobody says: as NVIDIA's own runs of ResNet-50 have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,11 @@ class Layout:
         return moment_bytes(self.optimizer, weights) + (4 if weights == "master" else 0)
 
 
+def usual_micro_batch(shape: ModelShape) -> int:
+    """Return sequences, or images, that a rank works on at once where nobody says."""
+    return 1 if shape.convolutions is None else IMAGES
+
+
 def usual_batch(data: int, micro_batch: int, pipeline: int) -> int:
     """Return sequences a step where nobody says: a micro-batch a replica, and four a stage to fill a pipeline."""
     return data * micro_batch * (4 * pipeline if pipeline > 1 else 1)
@@ -205,7 +212,11 @@ def faults(layout: Layout, shape: ModelShape, gpus: int, gpus_per_node: int) -> 
         degrees += [(_("context"), layout.context)] if layout.context > 1 else []
         told = " × ".join(f"{name} {degree}" for name, degree in degrees)
         yield Fault("data", text.format(degrees=told, ranks=layout.ranks, gpus=gpus))
-    if shape.heads % layout.tensor:
+    if shape.convolutions is not None:
+        for field, degree in (("tensor", layout.tensor), ("pipeline", layout.pipeline)):
+            if degree > 1:
+                yield Fault(field, _("convolutions are not split: each rank has all of them"))
+    elif shape.heads % layout.tensor:
         message = _("{heads} heads cannot be divided by tensor {tensor}").format(
             heads=shape.heads, tensor=layout.tensor
         )

@@ -146,9 +146,11 @@ def _with_degrees(shape: ModelShape, hardware: Hardware, degrees: Layout, wish: 
     if next(_degree_faults(shape, hardware, degrees), None) is not None:
         return
     sequence = wish.sequence_parallel if wish.sequence_parallel is not None else degrees.tensor > 1
-    stages = _zero_stages(degrees) if wish.zero_stage is None else (wish.zero_stage,)
+    stages = _zero_stages(shape, degrees) if wish.zero_stage is None else (wish.zero_stage,)
     share, rest = divmod(degrees.global_batch, degrees.data)
-    sizes: Iterable[int] = (wish.micro_batch,) if wish.micro_batch is not None else range(1, MAX_MICRO_BATCH + 1)
+    sizes: Iterable[int] = range(1, MAX_MICRO_BATCH + 1) if shape.convolutions is None else _degrees(None, share or 1)
+    if wish.micro_batch is not None:
+        sizes = (wish.micro_batch,)
     for micro in sizes:
         if rest or share % micro or micro > share:
             continue
@@ -179,9 +181,12 @@ def _degree_faults(shape: ModelShape, hardware: Hardware, degrees: Layout) -> It
     return faults(alone, shape, hardware.gpus, hardware.gpus_per_node)
 
 
-def _zero_stages(degrees: Layout) -> tuple[int, ...]:
-    """Sharding that goes with the degrees: whoever splits or shares out anything shards optimizer states at most."""
-    if degrees.replicas == 1:
+def _zero_stages(shape: ModelShape, degrees: Layout) -> tuple[int, ...]:
+    """Sharding that goes with the degrees: whoever splits or shares out anything shards optimizer states at most.
+
+    Of convolutions what they keep for the backward pass is nearly all, and no sharding has a share in that.
+    """
+    if degrees.replicas == 1 or shape.convolutions is not None:
         return (0,)
     return (0, 1) if degrees.tensor * degrees.pipeline * degrees.context * degrees.expert > 1 else (0, 1, 2, 3)
 

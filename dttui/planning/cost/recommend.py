@@ -14,7 +14,7 @@ from dttui.i18n import _
 from dttui.planning.cost.assumptions import Inputs, layout_inputs
 from dttui.planning.cost.estimate import GB, LEAST_SPARE, Estimate, describe
 from dttui.planning.cost.hardware import Hardware
-from dttui.planning.cost.layout import KEPT, Layout
+from dttui.planning.cost.layout import KEPT, Layout, usual_micro_batch
 from dttui.planning.cost.layout_search import Found, LayoutCandidate, Trained, Wish, search
 from dttui.planning.cost.shape import ModelShape
 from dttui.planning.cost.ways_out import ways_out
@@ -166,6 +166,8 @@ def guided(parameters: float, wish: Wish) -> Wish | None:
 
 def usual_global_batch(shape: ModelShape, hardware: Hardware) -> int:
     """Return sequences for about a million tokens a step (GPT-3 took 0.5 to 3.2), a multiple of the GPUs."""
+    if shape.convolutions is not None:
+        return hardware.gpus * usual_micro_batch(shape)
     return hardware.gpus * max(round(TOKENS_PER_STEP / shape.seq_length / hardware.gpus), 1)
 
 
@@ -277,6 +279,10 @@ def within_framework(
 
 def _described(hardware: Hardware, item: LayoutCandidate, best: LayoutCandidate, inputs: Inputs) -> Recommendation:
     layout = item.layout
+    able = frameworks_of(layout)
+    if item.shape.convolutions is not None:
+        # Who splits tensors by itself makes the model by itself, of transformers' layers.
+        able = [name for name in able if Spread.TENSORS not in get_framework(name).spreads]
     return Recommendation(
         data_parallel_size=layout.data,
         tensor_parallel_size=layout.tensor,
@@ -291,7 +297,7 @@ def _described(hardware: Hardware, item: LayoutCandidate, best: LayoutCandidate,
         recompute=layout.recompute,
         sequence_parallel=layout.sequence_parallel,
         slower_by=item.time.value / best.time.value - 1,
-        frameworks=frameworks_of(layout),
+        frameworks=able,
         reasons=reasons(hardware, item, best),
         estimate=describe(item.shape, layout, hardware, inputs, item.time, item.memory),
     )

@@ -43,6 +43,10 @@ ADAPTERS = Residuals(0.70, 1.55)
 """49 runs of LoRA and QLoRA, 16 groups, most on RTX 3090 and 4090; three quarters of them of the half `end`."""
 _OF_ADAPTERS = r"RTX ([34]090|A[56]000)"
 """Further types of GPUs that they ran on."""
+CONVOLUTIONS = Residuals(0.77, 1.31)
+"""26 figures of ResNet-50 on A100 and V100, by PyTorch, TensorFlow and MXNet, one to 16 GPUs, half of them in fp32 and
+TF32 (NVIDIA DeepLearningExamples); `tests/unit/planning/test_cost_convolutions.py` has them."""
+_OF_CONVOLUTIONS = r"A100|A800|V100"
 OFFLOAD = Residuals(0.60, 1.40)
 """Nine runs with optimizer, parameters or activations in host memory."""
 FLASH = (
@@ -68,6 +72,8 @@ def _measured(shape: ModelShape, layout: Layout, hardware: Hardware) -> Residual
         return OFFLOAD
     if shape.lora is not None:
         return ADAPTERS
+    if shape.convolutions is not None:
+        return CONVOLUTIONS
     known = next((found for names, found in FLASH if re.match(rf"({names})", hardware.gpu.type, re.IGNORECASE)), None)
     if known is None:
         return OTHERS
@@ -82,13 +88,15 @@ def extrapolations(shape: ModelShape, layout: Layout, hardware: Hardware) -> lis
     """Return in what an estimate is beyond all runs that estimates were held against."""
     told = []
     known = [names for names, _found in FLASH] + ([_OF_ADAPTERS] if shape.lora is not None else [])
+    if shape.convolutions is not None:
+        known = [_OF_CONVOLUTIONS]
     if not any(re.match(rf"({names})", hardware.gpu.type, re.IGNORECASE) for names in known):
         told.append(_("{gpu} GPUs").format(gpu=hardware.gpu.type))
     if shape.seq_length > LONGEST:
         told.append(_("sequences of {count} tokens").format(count=f"{shape.seq_length:,}"))
     if hardware.gpus > MOST_GPUS:
         told.append(_("{count} GPUs").format(count=f"{hardware.gpus:,}"))
-    if not SMALLEST <= shape.parameters <= LARGEST:
+    if shape.convolutions is None and not SMALLEST <= shape.parameters <= LARGEST:
         told.append(_("{count} parameters").format(count=parameters(shape.parameters, 3)))
     if layout.tensor > hardware.linked:
         told.append(_("tensors split across nodes"))

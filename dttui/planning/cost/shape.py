@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from dttui.spec.known_models import Convolutions
 from dttui.spec.lora import Lora
 from dttui.spec.models import LatentAttention
 
@@ -56,6 +57,8 @@ class ModelShape:
     """Sizes of attention by compressed keys and values, where it is that."""
     lora: Lora | None = None
     """Adapters that are trained in the place of all else; `None` where all is trained."""
+    convolutions: Convolutions | None = None
+    """Of a network of these instead: its layers are blocks of them, its vocabulary classes, and a sequence an image."""
 
     @property
     def query_size(self) -> float:
@@ -112,6 +115,8 @@ class ModelShape:
         return self._layer_weights(self.experts_per_token)
 
     def _layer_weights(self, experts: int) -> float:
+        if self.convolutions is not None:
+            return self.layer_parameters
         rows = 3 if self.gated else 2
         dense = rows * self.hidden_size * self.feed_forward_size
         if self.experts is None:
@@ -158,12 +163,15 @@ class ModelShape:
         6 a weight that a token comes by, forward and backward, and 12·s·(width of all heads) a layer for its scores,
         of which causal flash attention computes half; for GPT's shape 72·B·s·L·h²·(1 + s/6h + V/12Lh). A third more of
         the layers' where they are computed again (Narayanan et al. 2021, equation 3 and appendix). A frozen weight
-        takes 4, without those for its gradient; those of adapters are a hundredth of that, and left out.
+        takes 4, without those for its gradient; those of adapters are a hundredth of that, and left out. A product with
+        a sum of a convolution takes 6 as well.
 
         Args:
             batch: sequences.
             recompute: whether every layer's forward pass is computed again.
         """
+        if self.convolutions is not None:
+            return batch * (8 if recompute else 6) * float(self.convolutions.operations)
         s = self.seq_length
         passes = 6 if self.lora is None else 4
         scores = s * self.query_size * self.attended
@@ -254,5 +262,7 @@ def fitting_ffn_size(shape: ModelShape) -> int:
 
 def exact_count(shape: ModelShape) -> float:
     """Return how many parameters a shape has: its products, embeddings, and two norms without bias a layer."""
+    if shape.convolutions is not None:
+        return shape.parameters  # As its program counts them.
     embeddings = (1 if shape.tied else 2) * shape.vocab_size * shape.hidden_size
     return shape.layers * (shape.layer_weights + 2 * shape.hidden_size) + embeddings + shape.hidden_size

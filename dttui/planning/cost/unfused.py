@@ -44,7 +44,7 @@ def backward_bytes(shape: ModelShape, layout: Layout) -> float:
     what softmax gives and takes in, by when what the feed-forward part kept is free, and with dropout what it gave,
     too. Fused kernels write over what they read.
     """
-    if layout.fused:
+    if layout.fused or shape.convolutions is not None:
         return 0.0
     tokens, t = layout.tokens(shape), layout.tensor
     wide = (2 if shape.gated else 1) * shape.used_feed_forward_size

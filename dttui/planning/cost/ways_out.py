@@ -70,7 +70,7 @@ def ways_out(shape: ModelShape, hardware: Hardware, wish: Wish, trained: Trained
     """
     room, gpus = hardware.gpu.memory_bytes, hardware.gpus
     model, sharded = trained(Layout(data=gpus, global_batch=gpus, zero_stage=3, recompute="full"))
-    if (found := fitting_adapters(model, sharded, room)) is not None:
+    if shape.convolutions is None and (found := fitting_adapters(model, sharded, room)) is not None:
         yield _adapters_text(found, room)
     memory = memory_per_gpu(model, replace(sharded, offload="all"))
     if memory.high <= room:

@@ -15,7 +15,7 @@ from dttui.compose import Offer
 from dttui.i18n import _
 from dttui.planning import Recommendation
 from dttui.planning.advice_rows import common_gaps, compared, layouts, reasons, sought
-from dttui.planning.cost_text import gap_text
+from dttui.planning.cost_text import gap_text, is_of_images
 from dttui.sanitize import clean
 from dttui.tui.cost_words import attention_text, degrees_text, fit_word
 from dttui.tui.screens.dialogs import Dialog
@@ -78,6 +78,8 @@ def _question(offer: Offer, labels: Mapping[str, str], *, is_short: bool) -> Con
     now = offer.current
     if now.degrees is not None and now.estimate is not None:
         text = _("now: {degrees} · {tokens} tokens/s · {verdict}")
+        if is_of_images(now.estimate):
+            text = _("now: {degrees} · {tokens} images/s · {verdict}")
         told.append(
             text.format(
                 degrees=degrees_text(now.degrees),

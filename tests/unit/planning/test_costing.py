@@ -62,7 +62,7 @@ def test_a_job_with_a_model_on_known_gpus_has_an_estimate() -> None:
     assert made.rules_of_thumb.speed_up == pytest.approx(7.2 + 6 / 8 * 5.8)
 
 
-@pytest.mark.parametrize("model", [None, Model(name="resnet50")])
+@pytest.mark.parametrize("model", [None, Model(name="squeezenet")])
 def test_nothing_is_estimated_of_a_model_of_unknown_size(model: Model | None) -> None:
     made = planned(*NAMES, model=model)
     assert made.estimate is None

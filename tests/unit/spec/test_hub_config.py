@@ -223,7 +223,8 @@ def test_the_tokens_of_an_image_are_its_patches() -> None:
 
 
 def test_a_network_of_convolutions_is_told_to_be_none_that_is_estimated() -> None:
-    resnet = {"model_type": "resnet", "depths": [3, 4, 6, 3], "hidden_sizes": [256, 512, 1024, 2048]}
-    with pytest.raises(UsageError, match="not of convolutions") as error:
-        sizes_of(resnet, "config.json")
-    assert error.value.hint.startswith("Launch it without")
+    for kind, hint in (("resnet", "Name it instead, such as resnet-50."), ("convnext", "Launch it without")):
+        network = {"model_type": kind, "depths": [3, 4, 6, 3], "hidden_sizes": [256, 512, 1024, 2048]}
+        with pytest.raises(UsageError, match="not of convolutions") as error:
+            sizes_of(network, "config.json")
+        assert error.value.hint.startswith(hint)

@@ -77,7 +77,7 @@ def test_no_two_models_are_called_the_same() -> None:
 def test_a_name_that_is_none_is_answered_with_the_nearest() -> None:
     assert find_model("lama-3-8b") is None
     assert model_meant("lama-3-8b") == 'did you mean "llama-3-8b"?'
-    assert model_meant("resnet") == ""
+    assert model_meant("squeezenet") == ""
     with pytest.raises(UnknownAssumptionError) as caught:
         assume_shape(ModelClaim(name="Lama-3-8b"))
     assert caught.value.hint.startswith('Did you mean "llama-3-8b"? Write model.parameters')
