@@ -126,8 +126,11 @@ def framework_for(parameters: float) -> tuple[str, str]:
     return name, reason
 
 
-def frameworks_of(layout: Layout) -> list[str]:
-    """Return the frameworks that can train in a layout, the usual one first; none that splits tensors shards more."""
+def frameworks_of(layout: Layout, shape: ModelShape | None = None) -> list[str]:
+    """Return the frameworks that can train in a layout, the usual one first; none that splits tensors shards more.
+
+    Who splits tensors by itself makes the model by itself, too, of layers of transformers: none of convolutions.
+    """
     spread = _BY_ZERO_STAGE[layout.zero_stage]
     shares = layout.context > 1 or layout.expert > 1
     if layout.zero_stage > 1 and (shares or layout.tensor > 1):
@@ -137,6 +140,8 @@ def frameworks_of(layout: Layout) -> list[str]:
     elif layout.pipeline > 1:
         spread = Spread.STAGES
     able = [item for item in frameworks() if spread in item.spreads and (not shares or item.context_option)]
+    if shape is not None and shape.convolutions is not None:
+        able = [item for item in able if Spread.TENSORS not in item.spreads]
     return [item.name for item in sorted(able, key=lambda item: item.spreads[spread])]
 
 
@@ -279,10 +284,6 @@ def within_framework(
 
 def _described(hardware: Hardware, item: LayoutCandidate, best: LayoutCandidate, inputs: Inputs) -> Recommendation:
     layout = item.layout
-    able = frameworks_of(layout)
-    if item.shape.convolutions is not None:
-        # Who splits tensors by itself makes the model by itself, of transformers' layers.
-        able = [name for name in able if Spread.TENSORS not in get_framework(name).spreads]
     return Recommendation(
         data_parallel_size=layout.data,
         tensor_parallel_size=layout.tensor,
@@ -297,7 +298,7 @@ def _described(hardware: Hardware, item: LayoutCandidate, best: LayoutCandidate,
         recompute=layout.recompute,
         sequence_parallel=layout.sequence_parallel,
         slower_by=item.time.value / best.time.value - 1,
-        frameworks=able,
+        frameworks=frameworks_of(layout, item.shape),
         reasons=reasons(hardware, item, best),
         estimate=describe(item.shape, layout, hardware, inputs, item.time, item.memory),
     )
@@ -362,7 +363,7 @@ def reasons(hardware: Hardware, item: LayoutCandidate, best: LayoutCandidate) ->
         told.append(_("gradients take {share}").format(share=_percent(share.data)))
     if layout.recompute != "none":
         told.append(_("computing activations again takes {share}").format(share=_percent(share.again)))
-    told.append(_("trained by {frameworks}").format(frameworks=", ".join(frameworks_of(layout))))
+    told.append(_("trained by {frameworks}").format(frameworks=", ".join(frameworks_of(layout, item.shape))))
     if item is not best:
         told += _against(item, best)
     return told
