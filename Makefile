@@ -20,7 +20,8 @@ BROKEN := tests/faults tests/checkpoints tests/doctor tests/hostile
 LIGHT_TORCH := tests/light_torch.py tests/light_torch.pth
 # Torch is imported to collect these.
 OF_TORCH := tests/test_distributed.py tests/collectives
-BUT_SLOW := $(BROKEN:%=--ignore=%) --ignore=tests/slurm --ignore=tests/engines --ignore=tests/frameworks
+NOT_HERE := $(BROKEN) tests/slurm tests/engines tests/frameworks
+BUT_SLOW := $(NOT_HERE:%=--ignore=%)
 
 # Each of the thousand processes of the tests would compile dttui anew, a third of what a short one takes.
 unexport PYTHONDONTWRITEBYTECODE
@@ -68,8 +69,10 @@ test: $(STAMP)
 integration: $(STAMP)
 	$(BIN)/python -m pytest $(PYTEST_WORKERS) -n 4 tests/integration -m "not torch"
 
+# Nine thousand other tests need not be collected for it, by each worker.
 torch: $(STAMP) $(MPICH_STAMP)
-	$(BIN)/python -m pytest $(PYTEST_WORKERS) -n 4 $(BUT_SLOW) -m torch
+	$(BIN)/python -m pytest $(PYTEST_WORKERS) -n 4 -m torch \
+		$(OF_TORCH) $$(grep -rl --include='test_*.py' mark.torch $(filter-out $(NOT_HERE) $(OF_TORCH),$(wildcard tests/*)))
 
 # Its commands have the names of OpenMPI's, so it lies beside: 13 MB to fetch, two seconds.
 $(MPICH_STAMP): $(STAMP) constraints.txt

@@ -354,6 +354,7 @@ def _failed(
         memory_limit_mib=_whole(data.get("memory_limit_mib")),
         oom_kills=_whole(data.get("oom_kills")),
         is_at_limit=data.get("at_memory_limit") is True,
+        is_spared=data.get("oom_killed_here") is False,
         service=service,
         is_lost=bool(data.get("lost")),
         is_cleared=bool(data.get("lost")) and not data.get("uncleared"),

@@ -81,6 +81,8 @@ class Failed:
     """How often the kernel of its host had just killed somebody for want of memory, by a count after the end."""
     is_at_limit: bool = False
     """Whether it had done so in a cgroup of the node that had reached its limit."""
+    is_spared: bool = False
+    """Whether it had killed nobody of the node's own, by the counts of their cgroups."""
     is_lost: bool = False
     """A node of which nothing was heard any more."""
     is_agent_gone: bool = False

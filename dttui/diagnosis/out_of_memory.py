@@ -64,6 +64,13 @@ def _refused(cause: Cause, failure: Failed, before: Before) -> Cause:
 
 def _killed(cause: Cause, failure: Failed, before: Before) -> Cause:
     host, share = failure.node, before.host_memory_share
+    # Who exits with 137 may have run something elsewhere, in a container of its own.
+    if failure.is_spared and not failure.is_at_limit and (failure.signal is not None or cause.code == "worker-killed"):
+        told = _(
+            "The kernel did not do it for want of memory: it counts no such kill in the cgroup of the job on {host}."
+        )
+        words = f"{cause.words} {told.format(host=host)}"
+        return replace(cause, words=words, advice=(tell(WHO_KILLS, {"host": host}),))
     # The host's own count from after the end, and that of the readings, which may have ended before.
     counts = [count for count in (failure.oom_kills, before.oom_kills) if count is not None]
     kills = max(counts, default=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -59,11 +60,20 @@ sys.exit(controller.main(sys.argv[1:]))
 """
 
 
+@pytest.fixture
+def controllers() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Those that were started, which end with the test."""
+    started: list[subprocess.Popen[bytes]] = []
+    yield started
+    for controller in started:
+        controller.kill()
+        controller.wait()
+
+
 def begun(
-    file: Path, patch: pytest.MonkeyPatch, code: str, *, is_queued: bool
+    file: Path, patch: pytest.MonkeyPatch, code: str, started: list[subprocess.Popen[bytes]], *, is_queued: bool
 ) -> tuple[JobDirectory, subprocess.Popen[bytes]]:
     """Submit a job to a controller with this code."""
-    started: list[subprocess.Popen[bytes]] = []
 
     def start(directory: JobDirectory, lock: int, **_options: bool) -> None:
         command = [sys.executable, "-c", code, str(directory.path), "--launch", f"--lock={lock}"]
@@ -80,10 +90,11 @@ def begun(
 
 
 def test_a_job_whose_gpus_another_got_after_its_turn_had_come_waits_again_and_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, controllers: list[subprocess.Popen[bytes]]
 ) -> None:
     """It waits again at once, on all its hosts, and runs within 120 s of the other's end; nothing is left."""
-    directory, controller = begun(shell_job(tmp_path, {ONE: 2, TWO: 1}, "true"), monkeypatch, ROBBED, is_queued=True)
+    file = shell_job(tmp_path, {ONE: 2, TWO: 1}, "true")
+    directory, controller = begun(file, monkeypatch, ROBBED, controllers, is_queued=True)
 
     def waits_again() -> str:
         told = directory.read_events(EventKind.JOB_STATE)
@@ -105,7 +116,7 @@ def test_a_job_whose_gpus_another_got_after_its_turn_had_come_waits_again_and_ru
 
 
 def test_a_job_that_is_started_again_comes_before_those_who_wait_for_its_hosts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, controllers: list[subprocess.Popen[bytes]]
 ) -> None:
     """Over within 240 s; who waits has no turn in the ten seconds between the attempts, and begins then."""
     command = f"""
@@ -113,7 +124,8 @@ def test_a_job_that_is_started_again_comes_before_those_who_wait_for_its_hosts(
         if [ $DTTUI_ATTEMPT = 0 ]; then wait_for broken; kill -9 $$; fi
         wait_for done
     """
-    directory, controller = begun(shell_job(tmp_path, {ONE: 2}, command), monkeypatch, RESTARTING, is_queued=False)
+    file = shell_job(tmp_path, {ONE: 2}, command)
+    directory, controller = begun(file, monkeypatch, RESTARTING, controllers, is_queued=False)
     wait_for_state(directory.job_id, "RUNNING")
     folder = tmp_path / "waiting"
     folder.mkdir()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,3 +90,25 @@ def test_a_rank_that_its_cgroup_s_limit_killed_is_told_as_that(limited: Path, tm
     told = dttui("status", found["job_id"]).stdout
     assert "it had reached the limit of its container or cgroup" in told
     assert "The kernel did not do it" not in told
+
+
+def test_a_kill_for_memory_of_somebody_else_on_the_host_is_not_taken_for_the_ranks(
+    limited: Path, tmp_path: Path
+) -> None:
+    """Within 120 s: the rank's end is told as a kill from outside, which is tried again, and not as a limit."""
+    takes = [sys.executable, "-c", "x = bytearray(400 << 20)"]
+    command = f"touch {tmp_path}/runs; until [ -e {tmp_path}/broken ]; do sleep 0.1; done; kill -9 $$"
+    file = shell_job(tmp_path, {"pytorch-dev-env": 1}, command)
+    done = dttui("--demo", "--apply", file, "--detach", "--output", "json")
+    assert done.returncode == 0, done.stderr
+    directory = jobs.find(result_of(done)["job_id"])
+    wait_until((tmp_path / "runs").exists, "the rank to run", DEADLINE_S)
+    time.sleep(3)  # As long as the agent needs to see twice which cgroup the rank is in.
+    join = f'echo $$ > {limited}/cgroup.procs; exec "$@"'
+    ended = subprocess.run(["sh", "-c", join, "sh", *takes], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    (tmp_path / "broken").touch()
+    wait_until(directory.is_over, "the job to end", DEADLINE_S)
+    found = result_of(dttui("diagnose", directory.job_id, "--output", "json"))
+    assert found["cause"]["code"] == "killed"
+    assert "no such kill in the cgroup of the job" in found["cause"]["words"]

@@ -171,6 +171,9 @@ class ProcessExit:
     at_memory_limit: bool | None = None
     """Whether it had done so in a cgroup of the node's, while that or one above had reached its limit; `None` where
     they do not tell."""
+    is_oom_killed_here: bool | None = None
+    """Whether it had killed one of the node's own processes then, by the counts of their cgroups; `None` where these do
+    not tell, or some processes are in others: an engine's, a scope's."""
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,9 @@ class Supervisor:
         name = f"dtagent-{key.job_id}-{key.attempt}-{request.node_rank}-{os.getpid()}"
         self._family = Family(key, request.node_rank, os.getpid(), cgroup=cgroup.create(name))
         inner = [self._family.cgroup.path] if self._family.cgroup is not None else []
-        self._oom_kills = OomKills([*inner, *cgroup.memory_directories()])
+        own = [*inner, *cgroup.memory_directories(and_above=False)]
+        is_elsewhere_too = any(process.removal for process in request.processes)
+        self._oom_kills = OomKills([*inner, *cgroup.memory_directories()], own=() if is_elsewhere_too else own)
         self._records = Records(files, lambda: self._family)
         self._memory = usage.MemoryPeak(self._family)
         self._shared_memory = set(shared_memory.private_objects().values())
@@ -342,7 +344,7 @@ class Supervisor:
             os.read(self._wake_read, 4096)
         self._log_cap.look()
         self._records.look()
-        self._oom_kills.look()
+        self._oom_kills.look(self._children)
         for descriptor in self._held:
             gpu_locks.restore(descriptor)
         self._fence.look()
@@ -365,9 +367,9 @@ class Supervisor:
                     self._health.reaped(pid, os.waitstatus_to_exitcode(status))
                 name = self._children.pop(pid, None)
                 if name is not None:
-                    self._exited(name, os.waitstatus_to_exitcode(status), usage.of_exit(used))
+                    self._exited(name, os.waitstatus_to_exitcode(status), usage.of_exit(used), pid)
 
-    def _exited(self, name: str, code: int, used: dict[str, Any] | None = None) -> None:
+    def _exited(self, name: str, code: int, used: dict[str, Any] | None = None, pid: int | None = None) -> None:
         if self._has_served and name in self._services:
             code = 0
         self._failed = self._failed or code != 0
@@ -377,7 +379,7 @@ class Supervisor:
             exit_code=code if code >= 0 else None,
             signal=-code if code < 0 else None,
             ended_at=time.time(),
-            **(self._oom_kills.recent() if code else {}),
+            **(self._oom_kills.recent(pid) if code else {}),
             **(used or {}),
         )
 

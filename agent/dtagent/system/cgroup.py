@@ -102,12 +102,13 @@ def own_directory() -> Path | None:
     return None
 
 
-def memory_directories(own: Path = _OWN, mountinfo: Path = mounts.MOUNTINFO) -> list[Path]:
+def memory_directories(own: Path = _OWN, mountinfo: Path = mounts.MOUNTINFO, *, and_above: bool = True) -> list[Path]:
     """Return the directories of the caller's cgroups that count its memory, v2 or v1, and of those above them.
 
     Args:
         own: the kernel's list of the caller's cgroups.
         mountinfo: the kernel's list of mounts.
+        and_above: whether those above count, too.
     """
     found: list[Path] = []
     with contextlib.suppress(OSError, ValueError):
@@ -119,7 +120,8 @@ def memory_directories(own: Path = _OWN, mountinfo: Path = mounts.MOUNTINFO) -> 
                 inner = os.path.relpath(path, mount.root)
                 if mount.kind == kind and not inner.startswith(".."):
                     top = Path(mount.point)
-                    found += [item for item in ((top / inner), *(top / inner).parents) if item.is_relative_to(top)]
+                    above = (top / inner).parents if and_above else ()
+                    found += [item for item in (top / inner, *above) if item.is_relative_to(top)]
     return [path for path in dict.fromkeys(found) if any((path / name).exists() for name in _COUNTERS)]
 
 

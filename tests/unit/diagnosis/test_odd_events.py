@@ -18,7 +18,7 @@ ODD: tuple[Any, ...] = (5, -1.5, "x", "²", [7], ["x"], {"a": 7}, {"x": "y"}, Tr
 DATA: dict[str, tuple[str, ...]] = {
     "rank_failed": (
         *("time", "exit_code", "signal", "error", "traceback", "tail", "memory_limit_mib", "oom_kills"),
-        *("at_memory_limit", "process", "lost", "uncleared", "self_fenced", "survived"),
+        *("at_memory_limit", "oom_killed_here", "process", "lost", "uncleared", "self_fenced", "survived"),
     ),
     "node_state": (
         *("state", "clock_offset_s", "gpu_ids", "checkpoints", "usage", "agent_gone", "has_checkpoints", "heard_at"),

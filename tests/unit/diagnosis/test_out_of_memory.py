@@ -133,3 +133,22 @@ def test_a_limit_that_the_cgroup_itself_counts_is_the_cause_however_full_the_hos
     assert found.cause.code == "memory-limit"
     assert words in found.cause.words
     assert "memory.max" in found.cause.advice[0]
+
+
+@pytest.mark.parametrize(
+    ("ended", "code"),
+    [
+        (signal.SIGKILL, "killed"),
+        # Who exits with 137 may have run something elsewhere, in a container of its own.
+        (None, "memory-limit"),
+    ],
+    ids=["a signal", "a code"],
+)
+def test_a_kill_of_somebody_else_on_the_host_is_not_taken_for_the_ranks(ended: int | None, code: str) -> None:
+    readings = (reading(95.0, 0.2, kills=0), reading(101.0, 0.2, kills=1))
+    number = None if ended is not None else 137
+    end = failed(0, None, signal=ended, exit_code=number, oom_kills=1, is_spared=True)
+    found = diagnose(evidence(end, nodes=(node("a", 0, readings=readings),)))
+    assert found.cause is not None
+    assert found.cause.code == code
+    assert ("no such kill in the cgroup of the job on a" in found.cause.words) is (code == "killed")
