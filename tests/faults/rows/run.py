@@ -441,12 +441,13 @@ ROWS = (
     Fault(
         "the first failure is none of a rank's own",
         "the host of the master switched off while another rank loses its peer; a rank in a control group whose "
-        "limit of memory it exceeds",
+        "limit of memory it exceeds; a rank killed just after another process of its host has exceeded such a limit",
         ("P4", "P6"),
         120,
         (
             "tests/faults/test_one_cause.py::test_a_master_that_is_switched_off_is_the_cause_wherever_it_is_told",
             "tests/faults/test_one_cause.py::test_a_rank_that_its_cgroup_s_limit_killed_is_told_as_that",
+            "tests/faults/test_one_cause.py::test_a_kill_for_memory_of_somebody_else_on_the_host_is_not_taken_for_the_ranks",
         ),
     ),
     Fault(
