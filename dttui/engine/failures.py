@@ -278,8 +278,9 @@ def _failure(
     exits = node.status.exits if node.status is not None else ()
     kills = max((item.oom_kills for item in exits if item.oom_kills is not None), default=None)
     at_limit = any(item.at_memory_limit for item in exits)
-    # Of none it is known where of one it is not: that may be the one.
-    here = {item.is_oom_killed_here for item in exits if item.exit_code != 0}
+    here = [item.is_oom_killed_here for item in exits if item.exit_code != 0]
+    # That none was killed is known where it is known of each.
+    killed_here = any(here) if any(here) or None not in here else None
     # Redacted first: half a secret would not be known for one.
     error = shortened(redact(failure.error, secrets)) if failure.error else failure.error
     if error and error.strip() and not error.startswith("SystemExit"):
@@ -298,7 +299,7 @@ def _failure(
             "memory_limit_mib": failure.memory_limit_mib,
             **({"oom_kills": kills} if kills is not None else {}),
             **({"at_memory_limit": True} if at_limit else {}),
-            **({"oom_killed_here": True in here} if here and (True in here or None not in here) else {}),
+            **({"oom_killed_here": killed_here} if here and killed_here is not None else {}),
             **({"process": service} if service is not None else {}),
         },
     )

@@ -59,28 +59,25 @@ def layout_line(estimate: Estimate) -> str:
     shown = ("data", "tensor", "context", "expert", "pipeline", "virtual_stages", "zero_stage", "shard")
     again = "recompute_modules" if "layout.recompute_modules" in said else "recompute"
     more = ("micro_batch", "global_batch", again, "sequence_parallel", "offload")
-    words = {"global_batch": _images_a_step} if is_of_images(estimate) else {}
     told = [
-        words[name](value) if name in words else input_text(f"layout.{name}", value)
+        _told(estimate, f"layout.{name}", value)
         for name in (*shown, *more)
         if (value := said.get(f"layout.{name}")) not in (None, _UNSAID.get(name))
     ]
     return f"{places.format(gpus=said['gpus'], gpu=said['gpu.name'], nodes=nodes)} · {', '.join(told)}"
 
 
-def _images_a_step(count: Any) -> str:
-    return ngettext("{count} image a step", "{count} images a step", count).format(count=f"{count:,}")
+def _told(estimate: Estimate, name: str, value: Any) -> str:
+    """Return an input in words, where what is spoken of decides some of them."""
+    if name == "layout.global_batch" and is_of_images(estimate):
+        return ngettext("{count} image a step", "{count} images a step", value).format(count=f"{value:,}")
+    return input_text(name, value)
 
 
 def default_texts(estimate: Estimate) -> list[str]:
     """Return in short what is taken by default and decides most: of the layout, the links, the model."""
     usual = {name: item.value for name, item in estimate.inputs.items() if item.source == "default"}
-    words = {"layout.global_batch": _images_a_step} if is_of_images(estimate) else {}
-    told = [
-        words[name](usual[name]) if name in words else input_text(name, usual[name])
-        for name in _TOLD_BY_DEFAULT
-        if name in usual
-    ]
+    told = [_told(estimate, name, usual[name]) for name in _TOLD_BY_DEFAULT if name in usual]
     reached = any(name.startswith("efficiency.") for name in usual)
     return [*told, _("what kernels and links usually reach of their peaks")] if reached else told
 

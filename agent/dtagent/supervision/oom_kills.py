@@ -80,10 +80,11 @@ class OomKills:
         before, now = self._seen[0][1], self._counts()
         killed, reached = _rise(before.group, now.group), _rise(before.limits, now.limits)
         own = _rise(before.own, now.own)
+        has_stayed = pid is not None and self._stays.get(pid, False)
         return {
             "oom_kills": _rise(before.host, now.host),
             "at_memory_limit": None if killed is None or reached is None else killed > 0 and reached > 0,
-            "is_oom_killed_here": own > 0 if own is not None and (own or self._stays.get(pid or 0)) else None,
+            "is_oom_killed_here": own > 0 if own is not None and (own > 0 or has_stayed) else None,
         }
 
     def _is_here(self, pid: int) -> bool:

@@ -272,7 +272,8 @@ def within_framework(
         bounds.append(replace(free, tensor=1))
     trained = partial(_usually, shape, wish)
     found = [search(shape, hardware, global_batch, bound, trained) for bound in bounds]
-    able = [item for one in found for item in one.candidates if framework.name in frameworks_of(item.layout)]
+    layouts = [item for one in found for item in one.candidates]
+    able = [item for item in layouts if framework.name in frameworks_of(item.layout, item.shape)]
     least = [one.smallest for one in found if one.smallest is not None]
     return Found(
         tuple(sorted(able, key=lambda item: item.time.value)),

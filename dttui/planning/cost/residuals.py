@@ -44,7 +44,7 @@ ADAPTERS = Residuals(0.70, 1.55)
 _OF_ADAPTERS = r"RTX ([34]090|A[56]000)"
 """Further types of GPUs that they ran on."""
 CONVOLUTIONS = Residuals(0.77, 1.31)
-"""26 figures of ResNet-50 on A100 and V100, by PyTorch, TensorFlow and MXNet, one to 16 GPUs, half of them in fp32 and
+"""26 figures of ResNet-50 on one and on eight A100 and V100, by PyTorch, TensorFlow and MXNet, 12 of them in fp32 or
 TF32 (NVIDIA DeepLearningExamples); `tests/unit/planning/test_cost_convolutions.py` has them."""
 _OF_CONVOLUTIONS = r"A100|A800|V100"
 OFFLOAD = Residuals(0.60, 1.40)

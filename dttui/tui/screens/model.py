@@ -119,6 +119,8 @@ class ModelDialog(Dialog[Model]):
         else:
             usual = {name: str(getattr(shape, name)) for name in _WHOLE}
             usual |= {"kv_heads": str(shape.kv_heads or shape.heads), "ffn_size": str(shape.feed_forward_size)}
+            if shape.convolutions is not None:
+                usual = {}  # It has no such sizes.
             usual["parameters"] = parameters(shape.parameters)
         for name in _labels():
             self.query_one(f"#{_id(name)}", Input).placeholder = usual.get(name, "")

@@ -139,6 +139,22 @@ def test_failures_are_ordered_by_one_clock_and_secrets_stay_out() -> None:
     assert found[0].message.endswith("ValueError: the key is •••")
 
 
+@pytest.mark.parametrize(
+    ("counted", "told"),
+    [((False, False), False), ((False, None), None), ((None, None), None), ((True, None), True), ((True, False), True)],
+)
+def test_that_none_was_killed_for_memory_is_told_where_it_is_known_of_each_that_broke(
+    counted: tuple[bool | None, ...], told: bool | None
+) -> None:
+    """What ended well is not asked: nobody counts for it."""
+    exits = [
+        ProcessExit(str(rank), 1.0, signal=signal.SIGKILL, is_oom_killed_here=here) for rank, here in enumerate(counted)
+    ]
+    status = of_node(0, exits=[*exits, ProcessExit("2", 1.0, exit_code=0)])
+    (first, *_others) = rank_failures(jobs.create("job"), [node_run(status)])
+    assert first.data.get("oom_killed_here") is told
+
+
 def test_a_host_that_lost_its_supervisor_failed_when_it_was_told_and_leftovers_come_last() -> None:
     failed = node_run(of_node(0, RankFailure(0, 600.0, 1, error="KeyError: 'x'")))
     lost = node_run(of_node(1, state=NodeState.LOST, started_at=1.0))
