@@ -173,9 +173,9 @@ def _named(what: Literal["bandwidth", "latency", "inside"], found: Iterable[Slow
 
 
 def measured_by(report: BenchReport, environments: Sequence[Environment], now: float) -> list[MeasuredLink]:
-    """Return what plans may count on: between hosts, between zones, and between GPUs inside hosts.
+    """Return what plans may count on: between hosts, between zones, and inside hosts.
 
-    Inside this machine there is no link, and what gloo does inside a host says nothing of its GPUs.
+    Inside this machine there is no link. What gloo does inside a host says nothing of its GPUs: the operators go by it.
 
     Args:
         report: of the bench.
@@ -189,16 +189,17 @@ def measured_by(report: BenchReport, environments: Sequence[Environment], now: f
         for link in report.links
         if known.keys() >= {*link.between} and not here.issuperset(link.between)
     ]
+    kind: Literal["inside", "inside-by-gloo"] = "inside" if report.backend == "nccl" else "inside-by-gloo"
     insides = [
-        _kept("inside", (item.host, item.host), item.bandwidth, item.latency_s, known, report, now)
+        _kept(kind, (item.host, item.host), item.bandwidth, item.latency_s, known, report, now)
         for item in report.insides
-        if report.backend == "nccl" and item.host in known
+        if report.backend in ("nccl", "gloo") and item.host in known
     ]
     return [*found, *between_zones(found, {name: item.zone for name, item in known.items()}), *insides]
 
 
 def _kept(
-    kind: Literal["hosts", "inside"],
+    kind: Literal["hosts", "inside", "inside-by-gloo"],
     between: tuple[str, str],
     bandwidth: float | None,
     latency_s: float,

@@ -93,7 +93,8 @@ def plan(
     costing, estimate = costed.costing, costed.estimate
     job = with_interval(job, estimate)
     link = node_link(members, links or {})
-    inside = slowest_inside([member.name for member in workers if member.slots > 1], links or {})
+    several = [member.name for member in workers if member.slots > 1]
+    inside = slowest_inside(several, links or {}, "inside" if backend == "nccl" else "inside-by-gloo")
     tuning = tune(job, workers, link, costing, inside)
     layout, of_framework = _layout(job, framework, layouts, members, backend, dataset, sources, tuning)
     least = _least_nodes(layout)

@@ -13,15 +13,16 @@ from dtagent.payload.collectives.choosing import SMALL_BYTES, KnownLinks, all_re
 from dtagent.payload.collectives.clock import NetworkLink, simulate
 from dtagent.payload.collectives.schedules import Collective, even_cuts, schedule_of
 
+from dttui.compose.bench_report import MARK, make_report, measured_by
 from dttui.frameworks.parts.environment import CONFIG_FILE
-from dttui.inventory.models import Inventory
+from dttui.inventory.models import GpuResources, Inventory, Resources
 from dttui.planning.cost import collectives as formulas
 from dttui.planning.cost.hardware import Interconnect
 from dttui.planning.cost.links import MeasuredLink, newest
 from dttui.planning.planner import plan
 from dttui.spec.models import Cluster, GpuRequest, Node, NodeResources
 from tests.gloo import LEAVES
-from tests.unit.seed_cluster import environment, make_job
+from tests.unit.seed_cluster import GB, environment, make_job
 
 FAST, SLOW, FAR = NetworkLink(2e-5, 4e9), NetworkLink(1e-4, 1.25e8), NetworkLink(2e-2, 1.25e8)
 MIB = 1 << 20
@@ -85,29 +86,47 @@ def test_the_clock_agrees_with_the_choice() -> None:
     assert taken["ring"] == pytest.approx(priced["ring"], rel=0.2)  # Not all hops are between hosts.
 
 
-def written(directory: Path, links: list[MeasuredLink], counts: tuple[int, int], **more: Any) -> Path:
-    """Write what a plan of two hosts has for the script."""
+def written(
+    directory: Path, links: list[MeasuredLink], counts: tuple[int, int], *, simulated: bool = True, **more: Any
+) -> Path:
+    """Write what a plan of two hosts has for the script; where their GPUs are simulated it talks by gloo."""
     gpus = [NodeResources(gpu=GpuRequest(count=count)) for count in counts]
     cluster = Cluster(nodes=tuple(Node(id=name, resources=own) for name, own in zip("ab", gpus, strict=True)))
     job = make_job("a", "b", framework="pytorch-ddp").model_copy(update={"cluster": cluster, **more})
-    made = plan(job, Inventory(environments=(environment("a", 2), environment("b", 2))), links=newest(links), now=2.0)
+    gpu = GpuResources(count=2, type="A100", memory=80 * GB, simulated=simulated)
+    hosts = tuple(environment(name, resources=Resources(gpu=gpu)) for name in "ab")
+    made = plan(job, Inventory(environments=hosts), links=newest(links), now=2.0)
     (directory / "config.json").write_text(next(file.text for file in made.nodes[0].files if file.path == CONFIG_FILE))
     return directory / "config.json"
 
 
 BETWEEN = MeasuredLink(kind="hosts", between=("a", "b"), bandwidth=1.25e8, round_trip_s=2e-4, measured_at=1.0)
-INSIDES = [
-    MeasuredLink(kind="inside", between=(name, name), bandwidth=4e9, round_trip_s=4e-5, measured_at=1.0)
-    for name in "ab"
-]
+
+
+def insides(backend: str) -> list[MeasuredLink]:
+    """Return what a bench keeps of the insides of both hosts, of two ranks each: a ring has two hops of half the data."""
+    told: list[dict[str, Any]] = [{"kind": "begin", "backend": backend}]
+    told += [
+        {"kind": "collective", "op": "all_reduce", "algorithm": "native", "ranks": 2, "host": host, "wrong": 0}
+        | {"size": size, "seconds": 2 * (FAST.latency_s + size / 2 / FAST.bandwidth)}
+        for host in (0, 1)
+        for size in (8, MIB, 64 * MIB)
+    ]
+    report = make_report([f"{MARK}{json.dumps(item)}" for item in told], ("a", "b"))
+    return measured_by(report, [environment(name, 2) for name in "ab"], 1.0)
 
 
 def test_the_launch_hands_on_what_was_measured_and_who_is_where(tmp_path: Path) -> None:
-    found = json.loads(written(tmp_path, [BETWEEN, *INSIDES], (2, 2)).read_text())["distributed"]
+    found = json.loads(written(tmp_path, [BETWEEN, *insides("gloo")], (2, 2)).read_text())["distributed"]
     assert found["ranks_per_node"] == [2, 2]
     ends = operator.itemgetter("latency_s", "bandwidth")
     assert ends(found["links"]["between"]) == pytest.approx(SLOW)
-    assert ends(found["links"]["inside"]) == pytest.approx(FAST)
+    assert ends(found["links"]["inside"]) == pytest.approx(FAST, rel=1e-3)
+    for by, simulated in (("gloo", False), ("nccl", True)):  # Another way than the ranks talk says nothing of theirs.
+        path = written(tmp_path, [BETWEEN, *insides(by)], (2, 2), simulated=simulated)
+        assert json.loads(path.read_text())["distributed"]["links"]["inside"] is None
+    path = written(tmp_path, [BETWEEN, *insides("nccl")], (2, 2), simulated=False)
+    assert ends(json.loads(path.read_text())["distributed"]["links"]["inside"]) == pytest.approx(FAST, rel=1e-3)
     found = json.loads(written(tmp_path, [BETWEEN], (2, 1)).read_text())["distributed"]
     assert (found["ranks_per_node"], found["links"]["inside"]) == ([2, 1], None)
     assert json.loads(written(tmp_path, [], (2, 2)).read_text())["distributed"]["links"] is None
@@ -138,7 +157,7 @@ def test_ranks_of_a_launch_choose_by_it_over_gloo(tmp_path: Path) -> None:
     from tests.collectives.starting import printed
 
     (tmp_path / "rank.py").write_text(RANK)
-    for links, algorithm in (([BETWEEN, *INSIDES], "hierarchical"), ([BETWEEN], "ring")):
+    for links, algorithm in (([BETWEEN, *insides("gloo")], "hierarchical"), ([BETWEEN], "ring")):
         config = written(tmp_path, links, (2, 2))
         store = tmp_path / f"store {algorithm}"
         commands = [[str(tmp_path / "rank.py"), str(rank), str(store)] for rank in range(4)]

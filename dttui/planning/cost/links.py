@@ -22,7 +22,7 @@ CROSS_ZONE_LATENCY_S = 8e-3
 
 MOST_CLUSTERS = 4
 """Of hosts or zones of the same names: each address that a host had is one, and none is ever said to be gone."""
-LinkKind = Literal["zones", "hosts", "inside"]
+LinkKind = Literal["zones", "hosts", "inside", "inside-by-gloo"]
 """What a link is between: two zones, two hosts, or the GPUs of one host."""
 LinkKey = tuple[str, frozenset[str]]
 """Kind and the two ends."""
@@ -122,9 +122,17 @@ def _in_place_of(before: MeasuredLink | None, link: MeasuredLink) -> MeasuredLin
     return link.model_copy(update=kept)
 
 
-def slowest_inside(hosts: Sequence[str], links: Links) -> NodeLink | None:
-    """Return the slowest inside of hosts; `None` where it was not measured inside of each of them."""
-    found = [links.get(("inside", frozenset((name,)))) for name in hosts]
+def slowest_inside(
+    hosts: Sequence[str], links: Links, kind: Literal["inside", "inside-by-gloo"] = "inside"
+) -> NodeLink | None:
+    """Return the slowest inside of hosts; `None` where it was not measured inside of each of them.
+
+    Args:
+        hosts: their names.
+        links: what was measured.
+        kind: by NCCL, between GPUs, or by gloo, through the memory of the host.
+    """
+    found = [links.get((kind, frozenset((name,)))) for name in hosts]
     known = [_measured(link) for link in found if link is not None and link.bandwidth is not None]
     slowest = min(known, key=lambda link: (link.bandwidth, -link.latency_s), default=None)
     return slowest if len(known) == len(found) else None

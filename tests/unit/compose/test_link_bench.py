@@ -117,7 +117,7 @@ def test_nothing_is_kept_of_a_link_over_which_elements_came_wrong(wrong: int) ->
     assert [row.wrong for row in report.rows if row.where == ("a", "c")] == [0, 0, wrong]
 
 
-def test_the_inside_of_a_host_counts_where_nccl_measured_it_and_links_know_their_hosts_and_interfaces() -> None:
+def test_the_inside_of_a_host_is_kept_by_what_measured_it_and_links_know_their_hosts_and_interfaces() -> None:
     """Four ranks: a ring has six hops, and 1.5 times the data of the tensor on each link."""
     rows = [
         collective(algorithm="native", host=1, size=size, seconds=6 * (2e-6 + size / 4 / 1e11))
@@ -133,7 +133,9 @@ def test_the_inside_of_a_host_counts_where_nccl_measured_it_and_links_know_their
     assert kept["inside"].bandwidth == inside.bandwidth
     assert (kept["hosts"].addresses, kept["hosts"].interfaces) == (("a", "b"), ("eth0", "eth1"))
     gloo = make_report([line(backend="gloo", **begin), *pair(0, 1, 1e9), *rows], NAMES)
-    assert {link.kind for link in measured_by(gloo, HOSTS, 5.0)} == {"hosts", "zones"}
+    kept = {link.kind: link for link in measured_by(gloo, HOSTS, 5.0)}
+    assert kept.keys() == {"hosts", "zones", "inside-by-gloo"}
+    assert (kept["inside-by-gloo"].between, kept["inside-by-gloo"].bandwidth) == (("b", "b"), inside.bandwidth)
 
 
 def test_which_algorithm_is_fastest_is_told_by_size_of_what_went_by_several() -> None:
