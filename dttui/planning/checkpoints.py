@@ -56,7 +56,11 @@ def check_checkpoints(job: Job, nodes: int) -> list[Finding]:
     if not may_follow:
         return []
     checkpoint = recovery.checkpoint
-    parts = [] if nodes < 2 or (checkpoint is not None and checkpoint.shared) else _check_parts(job)
+    parts = (
+        []
+        if nodes < 2 or (checkpoint is not None and checkpoint.shared)
+        else _check_parts(job, checkpoint.copies if checkpoint is not None else 0)
+    )
     shared = [_of_shared(checkpoint)] if checkpoint is not None and checkpoint.shared else []
     if checkpoint is not None and checkpoint.copies:
         return [*_check_copies(checkpoint, nodes), *shared, *parts]
@@ -72,7 +76,7 @@ def check_checkpoints(job: Job, nodes: int) -> list[Finding]:
         "and where a host is lost, those that it wrote are lost with it"
     )
     hint = _("Write recovery.checkpoint.dir with shared: true, a directory that all hosts see, or with copies: 1.")
-    hint = parts[0].hint if parts else hint  # Parts are not copied.
+    hint = parts[0].hint if parts else hint  # Most parts are not copied.
     return [warning("checkpoint-on-one-host", key, message, hint), *parts]
 
 
@@ -81,7 +85,7 @@ def _of_shared(checkpoint: Checkpoint) -> Finding:
     return info("checkpoint-shared", "recovery.checkpoint.shared", message.format(place=checkpoint.dir))
 
 
-def _check_parts(job: Job) -> list[Finding]:
+def _check_parts(job: Job, copies: int) -> list[Finding]:
     """Say from which checkpoints none goes on of which hosts write a part each to disks of their own."""
     traits = traits_of(job.framework)
     if not set(traits.spreads) - {Spread.REPLICAS}:
@@ -91,6 +95,12 @@ def _check_parts(job: Job) -> list[Finding]:
         "and where none is lost, an attempt goes on only from parts of torch.distributed.checkpoint, which are brought "
         "together, or that each host marks by a file COMPLETE and loads alone"
     )
+    if copies:
+        message = _(
+            "with {framework} each host may write its own part of a checkpoint: those that it marks by a file COMPLETE "
+            "and loads alone are copied, and others are lost with a host; where none is lost, parts of "
+            "torch.distributed.checkpoint are brought together"
+        )
     hint = _(
         "Write recovery.checkpoint.dir with shared: true, a directory that all hosts see, or let one rank write all."
     )
@@ -112,6 +122,6 @@ def _check_copies(checkpoint: Checkpoint, nodes: int) -> list[Finding]:
     message = _(
         "each complete checkpoint is copied to {count} of the other hosts: the newest that was copied outlives the "
         "loss of any {count} at once, and not of {more}; where several hosts write a part each of what is complete "
-        "only together, nothing is copied, and no host may be lost"
+        "only together, and do not mark it by a file COMPLETE, nothing is copied, and no host may be lost"
     )
     return [info("checkpoint-copies", key, message.format(count=checkpoint.copies, more=checkpoint.copies + 1))]

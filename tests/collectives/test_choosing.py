@@ -104,7 +104,7 @@ BETWEEN = MeasuredLink(kind="hosts", between=("a", "b"), bandwidth=1.25e8, round
 
 
 def insides(backend: str) -> list[MeasuredLink]:
-    """Return what a bench keeps of the insides of both hosts, of two ranks each: a ring has two hops of half the data."""
+    """Return what a bench keeps of the insides of both hosts: a ring of two ranks has two hops of half the data."""
     told: list[dict[str, Any]] = [{"kind": "begin", "backend": backend}]
     told += [
         {"kind": "collective", "op": "all_reduce", "algorithm": "native", "ranks": 2, "host": host, "wrong": 0}

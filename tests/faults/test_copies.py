@@ -29,7 +29,8 @@ STEPS, EVERY = 240, 60
 
 SAVES = """
 step=0
-[ -n "$DTTUI_RESUME_FROM" ] && step=$(cat "$DTTUI_RESUME_FROM/state") && echo "from=$DTTUI_RESUME_FROM step=$step"
+[ -n "$DTTUI_RESUME_FROM" ] && echo "from=$DTTUI_RESUME_FROM step=$(cat "$DTTUI_RESUME_FROM/state")" &&
+  step=$(tr -dc '0-9 ' < "$DTTUI_RESUME_FROM/state" | cut -d' ' -f1)
 most=100000; [ "$DTTUI_ATTEMPT" != 0 ] && most=$((step+20))
 while [ $step -lt $most ]; do
   step=$((step+1)); echo "{\\"step\\": $step}" >> "$DTTUI_METRICS"; sleep 0.1
@@ -38,6 +39,10 @@ while [ $step -lt $most ]; do
   fi
 done
 """
+
+
+EACH_SAVES = SAVES.replace('[ "$RANK" = 0 ] && ', "").replace("echo $step >", "echo $step of $RANK >")
+"""The same, but that each rank saves a part, and says of which it has read one."""
 
 
 def kept_on_own_disks(directory: str, **more: Any) -> dict[str, Any]:
@@ -61,9 +66,12 @@ def wait_for_copy(directory: JobDirectory, target: str, step: int) -> None:
 
 @pytest.mark.parametrize("way", ["off", pytest.param("cut off a while", marks=pytest.mark.thorough)])
 def test_a_spare_in_the_masters_place_gets_the_copy_that_another_host_kept(way: str, lab: Lab, tmp_path: Path) -> None:
-    """Over within 240 s; a host that is there again once the spare has begun is cleared, and writes no more."""
-    place = DIRECTORY + "-lines"
-    directory = launched(tmp_path, on_hosts(lab, tmp_path), {"gpu1": 1, "gpu2": 1}, SAVES, **kept_on_own_disks(place))
+    """Over within 240 s; a host that is there again once the spare has begun is cleared, and writes no more.
+
+    Each host writes a part: the spare gets the master's, and the other one has its own.
+    """
+    place, recovery = DIRECTORY + "-lines", kept_on_own_disks(DIRECTORY + "-lines")
+    directory = launched(tmp_path, on_hosts(lab, tmp_path), {"gpu1": 1, "gpu2": 1}, EACH_SAVES, **recovery)
     wait_for_copy(directory, "gpu2", 20)
     if way == "off":
         lab["gpu1"].kill()
@@ -82,8 +90,8 @@ def test_a_spare_in_the_masters_place_gets_the_copy_that_another_host_kept(way: 
     assert resumed.data["step"] == max(copied(before, "gpu2"))
     assert copied(events, "gpu3") == [resumed.data["step"]]
     said = (directory.logs(1, "gpu3") / "0.out").read_text()
-    assert said == f"from={resumed.data['resume_from']} step={resumed.data['step']}\n"
-    assert f" step={resumed.data['step']}\n" in (directory.logs(1, "gpu2") / "1.out").read_text()
+    assert said == f"from={resumed.data['resume_from']} step={resumed.data['step']} of 0\n"
+    assert f" step={resumed.data['step']} of 1\n" in (directory.logs(1, "gpu2") / "1.out").read_text()
     left = lab["gpu2"].run(["find", place, "-name", "*.dttui-copies*"]).stdout
     assert left == b""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from dtagent.protocol.checkpoints import (
@@ -46,8 +46,18 @@ async def own_answers(
     unwanted: Sequence[str],
     resumption: Resumption,
     log: AttemptLog,
+    copies: Iterable[HeldCopy] = (),
 ) -> dict[str, dict[CheckpointPlace, CheckpointsOf]]:
-    """Return what each node that answers has itself, by where it looked."""
+    """Return what each node that answers has itself, by where it looked.
+
+    Args:
+        nodes: that are asked.
+        before: attempt → what ran in it.
+        unwanted: paths that are passed over.
+        resumption: of the plan.
+        log: what nodes do not say is told there.
+        copies: what nodes keep of others: of a step that one has so, the others' are wanted however old.
+    """
     where = {node.name: places(before, node.name, shared=resumption.shared) for node in nodes}
     asked = [node for node in nodes if where[node.name]]
     # Where all see the same, one reads it.
@@ -65,7 +75,7 @@ async def own_answers(
 
     answers = await ask(MOST)
     if not resumption.shared:
-        return await ask(MAX_COMPLETE) if _may_lack_common(answers) else answers
+        return await ask(MAX_COMPLETE) if _may_lack_common(answers, copies) else answers
     passed = {item.path for found in answers.get(asked[0].name, {}).values() for item in found.passed} if asked else ()
     return {
         name: {
@@ -76,12 +86,19 @@ async def own_answers(
     }
 
 
-def _may_lack_common(answers: Mapping[str, Mapping[CheckpointPlace, CheckpointsOf]]) -> bool:
+def _may_lack_common(
+    answers: Mapping[str, Mapping[CheckpointPlace, CheckpointsOf]], copies: Iterable[HeldCopy]
+) -> bool:
     """Whether hosts may all have a checkpoint that not all have told: of some attempt one has more than it has told."""
     steps: dict[int, list[list[int | None]]] = {}
+    of_others: dict[tuple[int, int], list[int | None]] = {}
+    for copy in copies:
+        of_others.setdefault((copy.attempt, copy.node_rank), []).append(copy.step)
     for by_place in answers.values():
         for place, found in by_place.items():
             steps.setdefault(place.attempt, []).append([item.step for item in found.complete])
+    for (attempt, _rank), told in of_others.items():
+        steps.setdefault(attempt, []).append(told)
     return any(
         max(map(len, told)) >= MOST and (len(told) < len(answers) or not set(told[0]).intersection(*told[1:]))
         for told in steps.values()

@@ -14,6 +14,8 @@ from dtagent.protocol.replication import HeldCopy
 
 from dttui.engine.checkpoints.checkpoint_places import CheckpointPlace
 from dttui.engine.checkpoints.replication.placing import PlacedCheckpoint
+from dttui.frameworks import traits_of
+from dttui.frameworks.traits import Spread
 from dttui.jobs.outcome import AttemptOutcome, Stage
 from dttui.planning.resumption import Resume
 from dttui.spec.failure_causes import CauseKind, kind_of
@@ -76,6 +78,26 @@ def written_in(
                 same = of_rank[copy.source, copy.time] = PlacedCheckpoint(item, False)
             same.holders.setdefault(name, copy.path)
     return {rank: sorted(items.values(), key=_age, reverse=True) for rank, items in found.items()}
+
+
+def lost_writers(
+    attempt: int, framework: str | None, history: Sequence[AttemptOutcome], having: Collection[str]
+) -> list[str]:
+    """Return the nodes of which nobody has the part any more that each of several wrote of an attempt's checkpoints.
+
+    None where each node's are whole: where one alone wrote, or the framework's ranks are replicas of each other.
+
+    Args:
+        attempt: which.
+        framework: of the job.
+        history: how attempts ended.
+        having: nodes whose checkpoints somebody has.
+    """
+    if not set(traits_of(framework).spreads) - {Spread.REPLICAS}:
+        return []
+    nodes = next((outcome.nodes for outcome in history if outcome.attempt == attempt), {})
+    wrote = [name for name, node in nodes.items() if node.checkpoint_bytes is not None]
+    return [name for name in wrote if name not in having] if len(wrote) > 1 else []
 
 
 def newest_of(written: Mapping[int, Sequence[PlacedCheckpoint]]) -> dict[int, PlacedCheckpoint]:

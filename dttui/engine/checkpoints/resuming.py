@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import posixpath
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from dtagent.protocol.checkpoints import (
     MAX_DIRECTORIES,
@@ -21,11 +22,12 @@ from dttui.engine.checkpoints.replication.placing import place
 from dttui.engine.checkpoints.replication.replicator import stores_of
 from dttui.engine.checkpoints.replication.transfer import Stores
 from dttui.engine.checkpoints.resume_answers import add_copies, own_answers, tell_passed, without_foreign
-from dttui.engine.checkpoints.resume_choice import choose, newest_of, resumed_in_vain, written_in
+from dttui.engine.checkpoints.resume_choice import choose, lost_writers, newest_of, resumed_in_vain, written_in
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.recovered import read_history
 from dttui.i18n import msg
 from dttui.jobs import JobDirectory
+from dttui.jobs.outcome import AttemptOutcome
 from dttui.planning.models import BoundPlan
 from dttui.planning.resumption import Resume, Resumption
 from dttui.spec.findings import warning
@@ -65,14 +67,16 @@ async def find_resume(
         resumed |= {number: plan.bindings.resume for number, plan in before.items() if number >= len(earlier)}
         newest_plans = newest_plans or before
         unwanted = resumed_in_vain(resumed, history)
-        answers = without_foreign(await own_answers(nodes, before, unwanted, resumption, log), begun, nodes)
-        if stores is None:
-            found = _own(before, answers, log)
-        else:
+        if stores is not None:
             first = log.attempt - 1 - newest
             asked = [*([] if first else [stores.own]), *stores.older[first : first + len(numbers)]]
             await add_copies(copies, nodes, asked, log)
-            found = await _placed(before, answers, copies, unwanted, nodes, stores, resumption, log)
+        held = itertools.chain.from_iterable(copies.values())
+        answers = without_foreign(await own_answers(nodes, before, unwanted, resumption, log, held), begun, nodes)
+        if stores is None:
+            found = _own(before, answers, [] if resumption.shared else history, log)
+        else:
+            found = await _placed(before, answers, copies, unwanted, nodes, stores, resumption, history, log)
         tell_passed(answers, found.attempt if found is not None else 0, log)
         if found is not None:
             return found
@@ -88,12 +92,15 @@ async def _placed(
     nodes: Sequence[NodeRun],
     stores: Stores,
     resumption: Resumption,
+    history: Sequence[AttemptOutcome],
     log: AttemptLog,
 ) -> Resume | None:
     """Return the newest of some attempts that can be had where it is needed, where hosts keep copies."""
     for attempt, bound in before.items():
         ranks = {node.name: node.node_rank for node in bound.plan.nodes}
         written = written_in(attempt, ranks, answers, copies, unwanted)
+        if written and _lacks_parts(attempt, bound, history, {name for name in ranks if ranks[name] in written}, log):
+            continue
         while written and (picked := newest_of(written)):
             resume = await place(attempt, picked, nodes, stores, resumption, log)
             if isinstance(resume, Resume):
@@ -103,10 +110,13 @@ async def _placed(
 
 
 def _own(
-    before: Iterable[int], answers: Mapping[str, Mapping[CheckpointPlace, CheckpointsOf]], log: AttemptLog
+    before: Mapping[int, BoundPlan],
+    answers: Mapping[str, Mapping[CheckpointPlace, CheckpointsOf]],
+    history: Sequence[AttemptOutcome],
+    log: AttemptLog,
 ) -> Resume | None:
     """Return the newest of some attempts, where each host has what it has."""
-    for attempt in before:
+    for attempt, bound in before.items():
         complete: dict[str, list[FoundCheckpoint]] = {}
         searched: dict[str, str] = {}
         for name, by_place in answers.items():
@@ -120,9 +130,24 @@ def _own(
                     message = msg("{host}: {reason}", host=name, reason=agent_text(found.detail, found.detail_notice))
                     log.tell(warning("checkpoints-unseen", name, message))
         chosen = choose(complete)
-        if chosen:
+        if chosen and not _lacks_parts(attempt, bound, history, complete, log):
             return _resume_and_tell(attempt, chosen, searched, log)
     return None
+
+
+def _lacks_parts(
+    attempt: int, bound: BoundPlan, history: Sequence[AttemptOutcome], having: Collection[str], log: AttemptLog
+) -> bool:
+    """Tell, and return, whether a host that wrote a part of an attempt's checkpoints is gone with it."""
+    lost = lost_writers(attempt, bound.plan.framework, history, having)
+    for name in lost:
+        message = msg(
+            "{host} wrote a part of each checkpoint of attempt {attempt}, which nobody else has",
+            host=name,
+            attempt=attempt,
+        )
+        log.tell(warning("checkpoint-part-lost", name, message))
+    return bool(lost)
 
 
 def _resume_and_tell(

@@ -7,7 +7,6 @@ import json
 import os
 import time
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,9 @@ from dttui.engine.nodes.node_run import NodeRun
 from dttui.errors import AuthenticationError, HostError, HostUnreachableError
 from dttui.files import write_atomic
 from dttui.inventory.models import Environment
+from dttui.jobs.aftermath import OUTCOME
 from dttui.jobs.event_log import EventLog
+from dttui.jobs.outcome import AttemptOutcome, NodeEnd, NodeOutcome, Stage
 from dttui.planning.models import Bindings, BoundPlan, Plan
 from dttui.planning.resumption import CHECKPOINT_DIR, Resume, Resumption, directory_of, store_of
 from dttui.rpc.client import AgentClient
@@ -75,9 +76,12 @@ class HostOfItsOwn(Host):
         self._seen, self._own = str(seen), str(own)
 
     async def call(self, method: str, request: Any, reply: object, deadline_s: float = 0.0) -> Any:
-        there = [path.replace(self._seen, self._own) for path in request.directories]
-        told = await super().call(method, replace(request, directories=there), reply, deadline_s)
-        return from_dict(type(told), json.loads(json.dumps(to_wire(told)).replace(self._own, self._seen)))
+        told = await super().call(method, _with(request, self._seen, self._own), reply, deadline_s)
+        return _with(told, self._own, self._seen)
+
+
+def _with(message: Any, before: str, after: str) -> Any:
+    return from_dict(type(message), json.loads(json.dumps(to_wire(message)).replace(before, after)))
 
 
 class BrokenLink:
@@ -106,8 +110,8 @@ def break_link(node: NodeRun, monkeypatch: pytest.MonkeyPatch) -> None:
 class Job:
     """A job of two nodes, a and b, of which the first alone writes checkpoints."""
 
-    def __init__(self, place: Path, attempt: int, resumption: Resumption) -> None:
-        self.place, self.attempt, self.resumption = place, attempt, resumption
+    def __init__(self, place: Path, attempt: int, resumption: Resumption, framework: str = "command") -> None:
+        self.place, self.attempt, self.resumption, self.framework = place, attempt, resumption, framework
         self.directory = jobs.create("x")
         self.plan = self._plan(attempt)
         for number in range(attempt):
@@ -127,7 +131,7 @@ class Job:
             )
             for node in plan.nodes
         )
-        return plan.model_copy(update={"nodes": nodes, "resumption": self.resumption})
+        return plan.model_copy(update={"nodes": nodes, "resumption": self.resumption, "framework": self.framework})
 
     def _node(self, name: str) -> NodeRun:
         planned = next(node for node in self.plan.nodes if node.name == name)
@@ -210,6 +214,43 @@ async def test_where_one_host_has_written_on_while_another_was_halted_the_newest
     found = await job.found()
     assert found is not None
     assert (found.checkpoint, found.step) == (str(job.place / "step-20"), 20)
+
+
+@pytest.mark.parametrize("ahead", [1, 50])
+async def test_where_a_host_has_written_on_after_another_was_lost_the_copy_of_that_ones_counts_with_its_own(
+    ahead: int, tmp_path: Path
+) -> None:
+    job = Job(tmp_path / "kept", 1, kept_in(tmp_path / "kept"))
+    job.nodes[1].client = HostOfItsOwn(job.place, tmp_path / "b")  # type: ignore[assignment]  # all that is asked of it
+    copy = keep_copy(job, 0, 0, 20)
+    for step in range(10, 21 + 10 * ahead, 10):
+        write_checkpoint(tmp_path / "b", step)
+    found = await job.found()
+    assert found is not None
+    assert (found.checkpoint, found.step, found.elsewhere) == (str(copy), 20, {"b": str(job.place / "step-20")})
+
+
+@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize(
+    ("framework", "wrote", "goes_on"),
+    [("pytorch-fsdp", "ab", False), ("pytorch-fsdp", "a", True), ("pytorch-ddp", "ab", True)],
+)
+async def test_where_a_host_is_gone_with_its_part_the_parts_of_others_are_none_to_go_on_from(
+    framework: str, wrote: str, goes_on: bool, copies: bool, tmp_path: Path
+) -> None:
+    place = tmp_path / "kept"
+    job = Job(place, 1, kept_in(place) if copies else Resumption(), framework)
+    job.nodes[1].client = HostOfItsOwn(place, tmp_path / "spare")  # type: ignore[assignment]  # all that is asked of it
+    written = write_checkpoint(place, 20)
+    nodes = {name: NodeOutcome(end=NodeEnd.LOST, checkpoint_bytes=9 if name in wrote else None) for name in ("a", "b")}
+    outcome = AttemptOutcome(attempt=0, state=JobState.FAILED, stage=Stage.RUN, exit_code=100, nodes=nodes)
+    data = {"state": JobState.RESTARTING.value, OUTCOME: outcome.model_dump(mode="json")}
+    event = Event(0, time.time(), EventKind.JOB_STATE, "", attempt=0, data=data)
+    write_atomic(job.directory.events, json.dumps(to_wire(event)) + "\n")
+    found = await job.found()
+    assert (found.checkpoint if found is not None else None) == (str(written) if goes_on else None)
+    told = [event.message for event in job.directory.read_events(EventKind.FINDING)]
+    assert told == ([] if goes_on else ["b wrote a part of each checkpoint of attempt 0, which nobody else has"])
 
 
 @pytest.mark.parametrize("shared", [True, False])
