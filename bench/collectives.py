@@ -5,8 +5,10 @@ machine slows both alike, and a ratio is the median of those of all turns: the u
 ring of 1 to 64 MiB, both by our messages, with gloo's own, in place; 200 small tensors together and one by one. Bus
 bandwidth is that of nccl-tests (PERFORMANCE.md): 2(n-1)/n of the size by the time, on the rank that took longest.
 `simulated` runs a ring of a thousand ranks on the virtual clock. `compressed` has three isolated hosts on links of 100
-Mbit/s, and needs what the tests' hosts need: root, sshd, iproute2 and iptables. Parts by name: `python
-bench/collectives.py native`. The exit status is 1 where a figure misses what is asked of it; the last lines say which.
+Mbit/s, and needs what the tests' hosts need: root, sshd, iproute2 and iptables; so does the last line of `lost`, which
+is how long the others take to name a rank that is stopped in the middle of a ring, killed, or on a host that is cut
+off. Parts by name: `python bench/collectives.py native`. The exit status is 1 where a figure misses what is asked of
+it; the last lines say which.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ from dtagent.payload.collectives import (
 from dtagent.payload.collectives.clock import NetworkLink, simulate
 from dtagent.payload.collectives.schedules import even_cuts, ring_all_reduce
 
+from tests.collectives.starting import python, started
 from tests.lab.fixtures import missing_requirement
+from tests.lab.host import Host
 from tests.lab.hosts import Lab
 from tests.lab.interpreter import USER_PYTHON
 
@@ -57,6 +61,7 @@ SLOW_HOSTS, SLOW_LINK, SLOW_ROWS, SLOW_COLUMNS = ("gpu1", "gpu2", "gpu3"), "100m
 PORT = 29500
 GLOO = "gloo's own"
 OF_NATIVE, BATCHED_FASTER, SIMULATED_S, TOP_K_FASTER = 0.8, 3, 10, 5
+LOST_RANKS, LOST_TIMEOUT_S, NOTICED_S = "tests.collectives.lost_ranks", 2.0, 1.0
 
 
 class Row(NamedTuple):
@@ -197,8 +202,59 @@ def simulated() -> list[Row]:
     return [Row(text, taken > SIMULATED_S)]
 
 
+def lost(rounds: int) -> list[Row]:
+    """Time how long the last of the others takes to name a rank that is lost in the middle of a ring."""
+    rows = [_lost_here("stopped", "stop", LOST_TIMEOUT_S, rounds), _lost_here("killed", "kill", 0.0, rounds)]
+    if missing := missing_requirement():
+        return [*rows, Row(f"a host cut off: not measured, as the hosts {missing}")]
+    with Lab(SLOW_HOSTS, user_python=Path(sys.prefix)) as lab:
+        taken = [_lost_on_hosts([lab[name] for name in SLOW_HOSTS], PORT + turn) for turn in range(min(rounds, 3))]
+    return [*rows, _lost_row("whose host is cut off", taken, "its time-out")]
+
+
+def _lost_here(what: str, how: str, timeout_s: float, rounds: int) -> Row:
+    """Lose the third of five; one whose connections break is named at once, so that nothing of a time-out counts."""
+    taken = []
+    for _round in range(min(rounds, 5)):
+        with tempfile.TemporaryDirectory() as directory:
+            told = (f"{directory}/store", 2, how, timeout_s or 40.0, "hurried")
+            with started([python(LOST_RANKS, rank, 5, *told) for rank in range(5)]) as ranks:
+                found = [rank.told() for rank in ranks if rank is not ranks[2]]
+        assert all(item["missing"] == [2] for item in found), found
+        taken.append(max(item["took"] for item in found) - timeout_s)
+    return _lost_row(f"that is {what}", taken, "its time-out" if timeout_s else "its end")
+
+
+def _lost_on_hosts(hosts: Sequence[Host], port: int) -> float:
+    command = [
+        [
+            *("nsenter", "--target", str(host.pid), "--mount", "--uts", "--ipc", "--net", "--pid", "--"),
+            *("env", f"--chdir={Path(__file__).resolve().parents[1]}", "GLOO_SOCKET_IFNAME=eth0", USER_PYTHON),
+            *map(str, ("-m", LOST_RANKS, rank, len(hosts), f"{hosts[0].address}:{port}", 0, "cut", LOST_TIMEOUT_S)),
+            "hurried",
+        ]
+        for rank, host in enumerate(hosts)
+    ]
+    with started(command) as ranks:
+        ranks[0].told()
+        hosts[0].cut()
+        ranks[0].go_on()
+        found = [rank.told() for rank in ranks]
+    hosts[0].heal()
+    assert [item["missing"] for item in found] == [[1, 2], [0], [0]], found
+    return float(max(item["took"] for item in found)) - LOST_TIMEOUT_S
+
+
+def _lost_row(what: str, taken: Sequence[float], since: str) -> Row:
+    median = statistics.median(taken)
+    told = f"a rank {what}: the last of the others names it {median:.2f} s after {since} in the median"
+    text = f"{told} of {len(taken)}, {max(taken):.2f} s in the worst   (at most {NOTICED_S:g} s)"
+    return Row(text, median > NOTICED_S)
+
+
 OVER_GLOO = {"small": small, "native": native, "batched": batched, "compressed": compressed}
-PARTS = (*OVER_GLOO, "simulated")
+ALONE = {"simulated": lambda _rounds: simulated(), "lost": lost}
+PARTS = (*OVER_GLOO, *ALONE)
 
 
 def be_rank(part: str, rank: int, ranks: int, rounds: int, meeting: str) -> None:
@@ -263,8 +319,8 @@ def main() -> None:
         return
     missed = []
     for part in options.parts or PARTS:
-        if part == "simulated":
-            rows = simulated()
+        if part in ALONE:
+            rows = ALONE[part](options.rounds)
         else:
             rows = (over_slow_links if part == "compressed" else over_loopback)(part, options.rounds)
         for row in rows:

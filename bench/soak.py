@@ -59,7 +59,19 @@ JOINED_S = 60
 """By when ranks have to have formed their group; what breaks before that is known only then."""
 DISK = "400m"
 """Of each host, so that it can be filled."""
-UNEXPLAINED = (None, "", "unknown", "exit-code")
+CAUSES = {
+    "a rank is killed": {"killed"},
+    "its launcher is killed": {"killed"},
+    "its supervisor is killed": {"supervisor-lost"},
+    "its host goes off": {"node-lost", "host-unreachable"},
+    "its host goes off and on": {"node-lost", "supervisor-lost", "host-unreachable"},
+    "its link is cut for 25 s": {"node-lost", "self-fenced", "host-unreachable"},
+    HANG: {"hang"},
+    "its disk is full for 10 s": {"disk-full", "disk-was-full"},
+    "the script exits with 3": {"exit-code"},
+    "a module is missing": {"missing-module"},
+}
+"""What each fault may be told to be; all others break nothing."""
 
 
 @dataclass
@@ -81,6 +93,13 @@ class Launch:
     agent_kib: int = 0
     agent_files: int = 0
     controller_kib: int = 0
+
+    @property
+    def may_recover(self) -> bool:
+        """Whether another attempt is to follow what was broken, and can come to a good end."""
+        stays_off = self.fault == "its host goes off" and self.policy == "restart"
+        has_room = "disk-full" not in self.causes  # Of which no other attempt is made by itself.
+        return self.policy != "stop" and self.fault not in FAULTY_SCRIPTS and not stays_off and has_room
 
     def __str__(self) -> str:
         how = f"{self.policy}, {'DDP' if self.trains else 'shell'}, {self.fault} ({self.host}, {self.after_s:.1f} s)"
@@ -200,16 +219,16 @@ class Soak:
         launch.attempts = 1 + max((event.attempt or 0 for event in events), default=0)
         launch.causes = [event.data.get("cause") for event in events if event.data.get("state") == "RESTARTING"]
         if launch.state == "FAILED":
-            told = json.loads(dttui("diagnose", job.job_id, "--output", "json").stdout)
-            launch.causes.append(_cause_of(told))
-        is_own = launch.fault == "the script exits with 3"
-        if any(cause in UNEXPLAINED for cause in launch.causes) and not is_own:
-            launch.complaints.append(f"not explained: {outcomes[0].message}")
-        is_stop = launch.fault.startswith("a person")
-        if launch.fault in ("nothing", "a rank stands still for 3 s", "the controller is killed") and launch.causes:
-            launch.complaints.append(f"nothing was broken, and yet: {outcomes[0].message}")
-        if launch.state == "CANCELLED" and not is_stop:
-            launch.complaints.append("nobody stopped it")
+            diagnosis = json.loads(dttui("diagnose", job.job_id, "--output", "json").stdout)
+            launch.causes.append(_cause_of(diagnosis))
+        told = launch.causes
+        if not CAUSES.get(launch.fault, set()).issuperset(told):
+            launch.complaints.append(f"not what was broken: {outcomes[0].message}")
+        wanted = {"FAILED" if told and not launch.may_recover else "SUCCEEDED"}
+        if launch.fault.startswith("a person"):
+            wanted.add("CANCELLED")
+        if launch.state not in wanted:
+            launch.complaints.append(f"{launch.state} is not what the policy says: {outcomes[0].message}")
 
     def _look_what_is_left(self, job: JobDirectory, launch: Launch) -> None:
         if "what" in job.read_events()[-1].message and "not known" in job.read_events()[-1].message:

@@ -99,9 +99,9 @@ def go_on(comm: DistributedCommunicator) -> None:
         tell(rank=comm.rank, ranks=comm.original_ranks)
 
 
-def main(rank: int, world_size: int, store: str, victim: int, how: str, timeout_s: float) -> None:
-    """Meet in a file, or at an address."""
-    if how != "late":
+def main(rank: int, world_size: int, store: str, victim: int, how: str, timeout_s: float, patience: str = "") -> None:
+    """Meet in a file, or at an address; with `hurried` wait for answers no longer than jobs do."""
+    if how != "late" and patience != "hurried":
         be_patient()
     host, _, port = store.rpartition(":")
     place = (
@@ -120,4 +120,12 @@ def main(rank: int, world_size: int, store: str, victim: int, how: str, timeout_
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5], float(sys.argv[6]))
+    main(
+        int(sys.argv[1]),
+        int(sys.argv[2]),
+        sys.argv[3],
+        int(sys.argv[4]),
+        sys.argv[5],
+        float(sys.argv[6]),
+        *sys.argv[7:],
+    )
