@@ -37,6 +37,7 @@ STATES = {
         )
     ),
     "rank": ("failed",),
+    "steps": ("stalled",),
 }
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
@@ -75,7 +76,7 @@ class MetricCondition:
 
 @dataclass(frozen=True)
 class StateCondition:
-    """A job, a node or a rank that is in a state, for so long."""
+    """A job, a node, a rank or the training's steps that are in a state, for so long."""
 
     subject: str
     state: str
@@ -113,7 +114,10 @@ def parse_metric(text: str) -> MetricCondition:
 
 
 def parse_state(text: str) -> StateCondition:
-    """Read `node unknown [for DURATION]`, `rank failed`, `job failed`. Raises ValueError with what was expected."""
+    """Read `node unknown [for DURATION]`, `steps stalled for DURATION`, `rank failed`, `job failed`.
+
+    Raises ValueError with what was expected.
+    """
     head, for_s = _split(text)
     match = _STATE.fullmatch(head)
     if match is None:
@@ -127,7 +131,10 @@ def parse_state(text: str) -> StateCondition:
         message = _('a {subject} is never "{state}"; it is one of: {names}')
         told = message.format(subject=subject, state=state, names=", ".join(STATES[subject]))
         raise ValueError(with_hint(told, did_you_mean(state, STATES[subject])))
-    if for_s and subject != "node":
+    if subject == "steps" and not for_s:
+        example = _("write it as in {example}").format(example="steps stalled for 10m")
+        raise ValueError(with_hint(_("steps are stalled for a time, which is missing"), example))
+    if for_s and subject not in ("node", "steps"):
         raise ValueError(_("only a state of a node can last: leave {words} out").format(words='"for"'))
     return StateCondition(subject, state, for_s)
 

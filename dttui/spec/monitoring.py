@@ -69,7 +69,7 @@ class Alert(Section):
     metric: Annotated[str, _condition(parse_metric)] | None = None
     """`loss > 10`, `gpu.temperature > 85`, `gpu.utilization < 5 for 10m`: what ranks report, `gpu.…` or `host.…`."""
     state: Annotated[str, _condition(parse_state)] | None = None
-    """`node unknown for 2m`, `rank failed`, `job failed`."""
+    """`node unknown for 2m`, `steps stalled for 10m`, `rank failed`, `job failed`."""
     action: Literal["report", "restart"] = "report"
     """`restart` ends the attempt, too; another one follows as `recovery` says."""
     every: Annotated[str, Field(pattern=DURATION)] = "5m"

@@ -22,17 +22,22 @@ echo "attempt $DTTUI_ATTEMPT"
 [ "$RANK" = 1 ] && until [ -e go ]; do sleep 0.05; done && echo "the queue is full"
 sleep 1000
 """
+STALLS = """
+[ "$DTTUI_ATTEMPT" = 1 ] && exit 0
+for step in 1 2 3; do echo "{\\"step\\": $step}" >> "$DTTUI_METRICS"; done
+while true; do echo "waiting for data"; sleep 0.2; done
+"""
 
 
-def submitted(tmp_path: Path) -> jobs.JobDirectory:
+def submitted(tmp_path: Path, script: str = WAITS, **alert: str) -> jobs.JobDirectory:
     """Submit a job that stands still when it is told to, and comes to its end in its second attempt."""
     job = {
         "name": "queue",
         "framework": "command",
         "dataset": "none",
-        "run": {"command": ["sh", "-c", WAITS], "workdir": str(tmp_path)},
+        "run": {"command": ["sh", "-c", script], "workdir": str(tmp_path)},
         "cluster": {"nodes": [{"id": name, "resources": {"gpu": {"count": 1}}} for name in (ONE, TWO)]},
-        "monitoring": {"alerts": [{"log": "queue is full", "action": "restart"}]},
+        "monitoring": {"alerts": [{**(alert or {"log": "queue is full"}), "action": "restart"}]},
         "recovery": {"on_node_failure": "restart", "max_restarts": 1},
     }
     path = tmp_path / "job.yaml"
@@ -46,13 +51,15 @@ def states(directory: jobs.JobDirectory) -> list[object]:
     return [event.data.get("state") for event in directory.read_events(EventKind.JOB_STATE)]
 
 
-def check(directory: jobs.JobDirectory) -> None:
+def check(
+    directory: jobs.JobDirectory, said: str = f"queue is full: rank 1 on {TWO} printed: the queue is full"
+) -> None:
     wait_until(directory.is_over, "the job to end", DEADLINE_S)
     events = directory.read_events()
     assert events[-1].data["state"] == "SUCCEEDED", events[-1].message
     (alert,) = (event for event in events if event.kind is EventKind.ALERT)
     (restart,) = (event for event in events if event.data.get("state") == "RESTARTING")
-    assert alert.message == f"queue is full: rank 1 on {TWO} printed: the queue is full"
+    assert alert.message == said
     assert (restart.attempt, restart.data["cause"]) == (0, "alert")
     assert restart.message.startswith(alert.message)
     wait_until(lambda: not processes_with(f"DTTUI_JOB_ID={directory.job_id}"), "nothing to be left")
@@ -64,6 +71,12 @@ def test_an_alert_restarts_its_job(tmp_path: Path) -> None:
     for name in ("go", "end"):
         (tmp_path / name).touch()
     check(directory)
+
+
+def test_steps_that_stand_still_restart_their_job_though_its_ranks_print(tmp_path: Path) -> None:
+    """Over within 60 s."""
+    directory = submitted(tmp_path, STALLS, state="steps stalled for 2s")
+    check(directory, "steps stalled for 2s: no step for 2 s, since step 3")
 
 
 def test_a_restart_for_an_alert_goes_on_under_another_controller(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dtagent.protocol.events import REPORTED, Event, EventKind, Metric
+from dtagent.protocol.events import REPORTED, Event, EventKind, Metric, NodeStanding
 from dtagent.protocol.metric_fields import alerts_of, figure_text
 from dtagent.protocol.telemetry import GpuSample, HostSample
 
@@ -125,6 +125,12 @@ class AlertWatch:
         """Whether any of them is about what hosts read."""
         self._timers: dict[str, list[asyncio.TimerHandle]] = {}
         """Of the states of each node that have to last."""
+        self._stalls: list[asyncio.TimerHandle] = []
+        """Of steps that have to come before they are over."""
+        self._silent: set[str] = set()
+        """Nodes of which nobody knows whether they make steps."""
+        self._furthest: int | None = None
+        """Step of the attempt; nothing is stalled before there is one."""
 
     def begin(self, attempt: int, restart: Callable[[str], None] | None) -> None:
         """Belong to an attempt from now on. What ended the one before may be told of this one at once.
@@ -133,7 +139,10 @@ class AlertWatch:
             attempt: its number.
             restart: ends it, with the reason; `None` where no other one would follow.
         """
-        self._attempt, self._restart = attempt, restart
+        if self._attempt is not None:
+            self._silent.clear()
+        self._attempt, self._restart, self._furthest = attempt, restart, None
+        self._expect_no_step()
         for rule in self._rules:
             if rule.alert.action == "restart":
                 rule.held.clear()
@@ -159,6 +168,8 @@ class AlertWatch:
 
     def see_metric(self, node: str, metric: Metric) -> None:
         """Take one report of a rank."""
+        if metric.step is not None:
+            self.see_step(metric.step)
         now = time.monotonic()
         for rule in self._rules:
             condition = rule.metric
@@ -169,6 +180,12 @@ class AlertWatch:
             if name in REPORTED:
                 value = metric.value(REPORTED[name])
             self._judge(rule, metric.rank, value, now, node, rank=metric.rank, step=metric.step)
+
+    def see_step(self, step: int) -> None:
+        """Take a step that a rank has reported: from the furthest on, the next one is waited for."""
+        if self._furthest is None or step > self._furthest:
+            self._furthest = step
+            self._expect_step()
 
     def see_sample(self, node: str, sample: HostSample, clock_offset_s: float = 0.0) -> None:
         """Take one reading of a host, whose clock is ahead of ours by `clock_offset_s`."""
@@ -194,20 +211,49 @@ class AlertWatch:
         elif event.kind is EventKind.NODE_STATE and event.node is not None:
             before = self._node_states.get(event.node)
             self.recall(event)
-            if self._node_states[event.node] != before:
+            state = self._node_states[event.node]
+            if state != before:
                 self._forget_timers(event.node)
-                self._see_state("node", self._node_states[event.node], event)
+                self._see_state("node", state, event)
+                (self._expect_step if state == NodeStanding.RUNNING else self._expect_no_step)()
 
     def recall(self, event: Event) -> None:
         """Take what happened before, when another controller told of it."""
         if event.kind is EventKind.NODE_STATE and event.node is not None:
-            self._node_states[event.node] = str(event.data.get("state", ""))
+            state = self._node_states[event.node] = str(event.data.get("state", ""))
+            (self._silent.add if state in _SILENT else self._silent.discard)(event.node)
             self._gpu_ids[event.node] = event.data.get("gpu_ids", self._gpu_ids.get(event.node, ()))
 
     def close(self) -> None:
         """Wait for nothing more."""
+        self._expect_no_step()
         for node in list(self._timers):
             self._forget_timers(node)
+
+    def _expect_no_step(self) -> None:
+        for timer in self._stalls:
+            timer.cancel()
+        self._stalls = []
+
+    def _expect_step(self) -> None:
+        """Wait for a step from now on, where there was one and all nodes are heard of."""
+        self._expect_no_step()
+        wanted = [rule for rule in self._rules if rule.state is not None and rule.state.subject == "steps"]
+        if wanted and self._furthest is not None and not self._silent:
+            loop = asyncio.get_running_loop()
+            self._stalls = [
+                loop.call_later(rule.state.for_s, self._tell_stalled, rule) for rule in wanted if rule.state is not None
+            ]
+
+    def _tell_stalled(self, rule: _Rule) -> None:
+        if rule.state is not None and rule.may_tell("steps", time.monotonic()):
+            message = msg(
+                "{alert}: no step for {seconds:.0f} s, since step {step}",
+                alert=rule.title,
+                seconds=rule.state.for_s,
+                step=self._furthest,
+            )
+            self._tell(rule, message, None, None, step=self._furthest)
 
     def _forget_timers(self, node: str) -> None:
         for timer in self._timers.pop(node, ()):
@@ -306,5 +352,6 @@ class AlertWatch:
                 self._add(EventKind.FINDING, message, attempt=self._attempt, data=data)
 
 
-_ALARMING = frozenset({"failed", "cancelled", "lost", "unknown", "unkillable"})
-"""States of jobs, nodes and ranks that nobody hopes for."""
+_SILENT = frozenset({NodeStanding.UNKNOWN.value, NodeStanding.AGENT_GONE.value})
+_ALARMING = frozenset({"failed", "cancelled", "lost", "unknown", "unkillable", "stalled"})
+"""States of jobs, nodes, ranks and steps that nobody hopes for."""

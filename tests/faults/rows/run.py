@@ -154,12 +154,14 @@ ROWS = (
     ),
     Fault(
         "a job stands still, and says so",
-        "a rank that prints what an alert with action: restart waits for, and sleeps; the controller killed as it ends",
+        "a rank that prints what an alert with action: restart waits for, and sleeps; the controller killed as it ends;"
+        " ranks that print on without a further step",
         ("P2", "P4"),
         60,
         (
             f"{_ALERTS}test_an_alert_restarts_its_job",
             f"{_ALERTS}test_a_restart_for_an_alert_goes_on_under_another_controller",
+            f"{_ALERTS}test_steps_that_stand_still_restart_their_job_though_its_ranks_print",
         ),
     ),
     Fault(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from typing import Any
@@ -180,6 +181,39 @@ async def test_a_state_that_has_to_last_is_told_only_where_it_does() -> None:
     alerts.close()
     await until(lambda: told_later, "the alert of those that were not closed")
     assert len(told) == 1
+
+
+async def test_steps_that_stand_still_are_told_once_whatever_else_ranks_report() -> None:
+    alerts, told = watch({"state": "steps stalled for 0.1s", "every": "0s"})
+    alerts.see_metric("gpu1", Metric(rank=0, extra={"queue": 1.0}))
+    await asyncio.sleep(0.2)
+    assert told == []  # Before the first step a script loads and compiles.
+    for step in (1, 2, 3):
+        alerts.see_metric("gpu1", Metric(rank=0, step=step))
+        await asyncio.sleep(0.03)
+    for _time in range(6):
+        alerts.see_metric("gpu1", Metric(rank=1, step=2, extra={"queue": 1.0}))
+        await asyncio.sleep(0.05)
+    ((message, event),) = told
+    assert message == "steps stalled for 0.1s: no step for 0 s, since step 3"
+    assert (event["data"]["severity"], event["data"]["step"]) == ("warning", 3)
+    alerts.see_metric("gpu1", Metric(rank=0, step=4))
+    await until(lambda: len(told) == 2, "the next time")
+
+
+async def test_of_a_host_that_is_silent_nobody_knows_whether_it_makes_steps() -> None:
+    alerts, told = watch({"state": "steps stalled for 0.1s"})
+    alerts.begin(0, None)
+    alerts.see_metric("gpu1", Metric(rank=0, step=1))
+    alerts.see_event(node_state("gpu2", "unknown"))
+    await asyncio.sleep(0.2)
+    assert told == []
+    alerts.see_event(node_state("gpu2", "running"))
+    await until(lambda: told, "the alert, now that all are heard of")
+    alerts.see_metric("gpu1", Metric(rank=0, step=2))
+    alerts.begin(1, None)
+    await asyncio.sleep(0.2)
+    assert len(told) == 1  # Of the next attempt there is no step yet.
 
 
 def test_an_expression_that_never_ends_is_given_up_and_told_once() -> None:

@@ -31,6 +31,7 @@ def test_conditions_are_read_as_people_write_them(text: str, condition: MetricCo
 def test_states_are_read_as_people_write_them() -> None:
     assert parse_state("Node unknown for 30s") == StateCondition("node", "unknown", 30.0)
     assert parse_state("job failed") == StateCondition("job", "failed")
+    assert parse_state("steps stalled for 10m") == StateCondition("steps", "stalled", 600.0)
 
 
 @pytest.mark.parametrize(
@@ -42,9 +43,10 @@ def test_states_are_read_as_people_write_them() -> None:
         ("{metric: loss > 1.2.3}", "5:18:", "is no number"),
         ("{metric: loss > 1 for ever}", "5:18:", "write it as in 30s, 10m, 2h"),
         ("{state: node unknwon}", "5:17:", 'did you mean "unknown"?'),
-        ("{state: host down}", "5:17:", "there are: job, node, rank"),
+        ("{state: host down}", "5:17:", "there are: job, node, rank, steps"),
         ("{state: failed}", "5:17:", "write it as in node unknown for 2m"),
         ("{state: job failed for 2m}", "5:17:", "only a state of a node can last"),
+        ("{state: steps stalled}", "5:17:", "write it as in steps stalled for 10m"),
         ('{log: "CUDA (error"}', "5:15:", "is no regular expression"),
         ('{log: ".*"}', "5:15:", "matches every line"),
         ("{log: " + "x" * 501 + "}", "5:15:", "longer than 500 characters"),
