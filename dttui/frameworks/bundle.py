@@ -117,6 +117,8 @@ class PlannedProcess(BaseModel):
     """How many words of `argv` start the container that the rest is run in."""
     removal: tuple[str, ...] = ()
     """Command that removes what a daemon may go on running although the process is gone; may hold holes."""
+    starts_ranks: bool = False
+    """Whether it starts the ranks itself, in its own time and by its own launcher."""
     python_path: str = ""
     """Where the host's own Python looks for modules after all other places; may hold holes."""
 

@@ -8,7 +8,7 @@ from dttui.frameworks.base import Framework, JobLayout, NodeLayout, NoOptions, R
 from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
 from dttui.frameworks.option_costs import Uncounted
 from dttui.frameworks.parts.config_file import config_file
-from dttui.frameworks.parts.environment import process_environment, rank_environment
+from dttui.frameworks.parts.environment import node_environment, process_environment, rank_environment
 from dttui.frameworks.parts.nccl import torch_environment
 from dttui.frameworks.parts.warm_checks import check_not_in_any_program
 from dttui.frameworks.traits import GroupForming, ProcessGroup
@@ -70,8 +70,10 @@ class Command(Framework):
         return (layout.shared_file(config_file),)
 
     def processes(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedProcess, ...]:
-        """Return one process a slot, named by its rank."""
+        """Return one process a slot, named by its rank; or the one of the node, which starts those itself."""
         of_torch = torch_environment(layout, node)
+        if layout.run.per == "node":
+            return (_once_a_node(layout, node, of_torch),)
         return tuple(
             PlannedProcess(
                 name=str(rank),
@@ -84,3 +86,15 @@ class Command(Framework):
             )
             for local_rank, rank in enumerate(node.ranks)
         )
+
+
+def _once_a_node(layout: JobLayout, node: NodeLayout, of_torch: Mapping[str, str]) -> PlannedProcess:
+    return PlannedProcess(
+        name="launcher",
+        argv=(*layout.run.prefix, *(layout.run.command or ())),
+        env=process_environment(layout, node, {**of_torch, **node_environment(layout, node)}),
+        cwd=layout.cwd,
+        starts_ranks=True,
+        # Also where the ranks that it starts are told apart from all else.
+        python_path=f"{Hole.PAYLOAD}/modules",
+    )

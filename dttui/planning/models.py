@@ -115,6 +115,11 @@ class PlannedNode(NodePlace):
     """Names of the host's GPUs, by index; fewer where they are not known."""
 
     @property
+    def starts_own_ranks(self) -> bool:
+        """Whether what runs there starts its ranks itself, and nobody knows when, or how many."""
+        return any(process.starts_ranks for process in self.processes)
+
+    @property
     def serves_only(self) -> bool:
         """Whether all that runs on it serves other nodes, so that nothing there ends by itself."""
         return bool(self.processes) and all(process.is_service for process in self.processes)

@@ -372,5 +372,6 @@ def _copy_payload(target: Path) -> None:
                 (place / item.name).write_bytes(item.read_bytes())
     modules = target / "modules"
     modules.mkdir(mode=0o700, exist_ok=True)
-    with contextlib.suppress(FileExistsError):
-        (modules / "dttui_collectives").symlink_to("../collectives")
+    for name, offered in (("dttui_collectives", "collectives"), ("sitecustomize.py", "sitecustomize.py")):
+        with contextlib.suppress(FileExistsError):
+            (modules / name).symlink_to(f"../{offered}")

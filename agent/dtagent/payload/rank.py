@@ -39,17 +39,12 @@ def main(argv: list[str]) -> None:
             os.environ[name] = stream.read()
     may_restart = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0"
     _redirect(os.environ["DTTUI_LOGS"], rank, AGAIN if may_restart else "")
-    record = {"pid": os.getpid(), "start_time": _start_time()}
+    record = {"pid": os.getpid(), "start_time": start_time()}
     if not may_restart:
-        _write(os.path.join(home, "ranks", f"{rank}.json"), record)
+        write(os.path.join(home, "ranks", f"{rank}.json"), record)
     else:
         _write_in_place_of_earlier(home, rank, {**record, **_place()})
-    asked = _let_be_asked(os.path.join(home, "asked"), rank, record["start_time"])
-    measured, end_measuring = _measure_communication(int(rank))
-    end_watch = _watch_groups(os.path.join(home, "ranks", f"{rank}.group.json"), asked, measured)
-    # A crash in compiled code then leaves a traceback too, also that of a worker process started anew.
-    faulthandler.enable()
-    os.environ.setdefault("PYTHONFAULTHANDLER", "1")
+    end_watch, end_measuring = begin_watching(home, rank, record["start_time"])
     pid = os.getpid()
     has_failed, code = False, 0
 
@@ -65,11 +60,9 @@ def main(argv: list[str]) -> None:
     def end_well() -> None:
         if os.getpid() == pid and not has_failed:
             end_watch()
-            _write(
-                os.path.join(home, "ranks", f"{rank}.ended.json"), {"time": time.time(), "local_rank": _local_rank()}
-            )
+            write_end(home, rank)
 
-    _at_the_end(end_well)
+    at_the_end(end_well)
     sys.meta_path.append(_Collectives)
     try:
         _run(argv)
@@ -77,7 +70,7 @@ def main(argv: list[str]) -> None:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         has_failed = code != 0
         if code and os.getpid() == pid:
-            _record(home, rank, code, _clipped(f"SystemExit: {end.code}"), None)
+            keep_failure(home, rank, code, _clipped(f"SystemExit: {end.code}"), None)
         raise
     except BaseException as error:  # noqa: BLE001 - whatever the user's code raises is to be recorded
         has_failed = True
@@ -90,12 +83,28 @@ def main(argv: list[str]) -> None:
         code = 130 if isinstance(error, KeyboardInterrupt) else 1
         if os.getpid() == pid:  # Else it is a child that the script forked, and not the rank.
             told, text = _describe(error, frames)
-            _record(home, rank, code, told, text)
+            keep_failure(home, rank, code, told, text)
         sys.stdout.flush()
         # The script's own hook, where it has one: experiment trackers learn so that a run has failed.
         sys.excepthook(type(error), error.with_traceback(frames), frames)
         sys.stderr.flush()
         raise SystemExit(code) from None
+
+
+def begin_watching(home: str, rank: str, started: int) -> tuple[Callable[[], None], Callable[[], bool]]:
+    """Have the rank tell of its process groups, where it stands and what it talks; return what ends the first and the last."""
+    asked = _let_be_asked(os.path.join(home, "asked"), rank, started)
+    measured, end_measuring = _measure_communication(int(rank))
+    end_watch = _watch_groups(os.path.join(home, "ranks", f"{rank}.group.json"), asked, measured)
+    # A crash in compiled code then leaves a traceback too, also that of a worker process started anew.
+    faulthandler.enable()
+    os.environ.setdefault("PYTHONFAULTHANDLER", "1")
+    return end_watch, end_measuring
+
+
+def write_end(home: str, rank: str) -> None:
+    """Note that the rank has ended well."""
+    write(os.path.join(home, "ranks", f"{rank}.ended.json"), {"time": time.time(), "local_rank": _local_rank()})
 
 
 class _Collectives:
@@ -147,7 +156,7 @@ def _write_in_place_of_earlier(home: str, rank: str, body: dict[str, int]) -> No
                 if re.fullmatch(r"\d+(\.ended|\.group)?\.json", name) and _local_rank_in(path) == body["local_rank"]:
                     with contextlib.suppress(OSError):
                         os.unlink(path)
-        _write(os.path.join(ranks, f"{rank}.json"), body)
+        write(os.path.join(ranks, f"{rank}.json"), body)
     finally:
         os.close(lock)
 
@@ -203,7 +212,7 @@ def _local_rank_in(path: str) -> object:
     return None
 
 
-def _at_the_end(call: Callable[[], None]) -> None:
+def at_the_end(call: Callable[[], None]) -> None:
     """Call when the process ends by itself: after the script's own exit handlers, or where it passes them by."""
     atexit.register(call)
     leave = os._exit
@@ -258,26 +267,30 @@ def _redirect(logs: str, rank: str, mark: str) -> None:
     A mark is a line between what an earlier process of the rank wrote and what this one will.
     """
     for descriptor, stream in ((1, "out"), (2, "err")):
-        path = os.path.join(logs, f"{rank}.{stream}")
-        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        if mark and os.fstat(opened).st_size:
-            os.write(opened, f"{mark}\n".encode())
-        os.dup2(opened, descriptor)
-        os.close(opened)
+        redirect(descriptor, os.path.join(logs, f"{rank}.{stream}"), mark)
 
 
-def _record(home: str, rank: str, code: int, error: str, text: str | None) -> None:
+def redirect(descriptor: int, path: str, mark: str = "") -> None:
+    """Point a descriptor at a file, to whose end it writes."""
+    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    if mark and os.fstat(opened).st_size:
+        os.write(opened, f"{mark}\n".encode())
+    os.dup2(opened, descriptor)
+    os.close(opened)
+
+
+def keep_failure(home: str, rank: str, code: int, error: str, text: str | None) -> None:
     """Keep what happened for dttui, and for torchrun in the form it expects."""
     now = time.time()
     clipped = text[-TRACEBACK_LIMIT:] if text else None
     body = {"rank": int(rank), "exit_code": code, "time": now, "error": error, "traceback": clipped}
     body["memory_limit_mib"] = _memory_limit_mib()
     body["local_rank"] = _local_rank()
-    _write(os.path.join(home, "failures", f"{rank}.json"), body)
+    write(os.path.join(home, "failures", f"{rank}.json"), body)
     error_file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if error_file and text:
         extra = {"py_callstack": clipped, "timestamp": str(int(now))}
-        _write(error_file, {"message": {"message": error, "extraInfo": extra}})
+        write(error_file, {"message": {"message": error, "extraInfo": extra}})
 
 
 def _memory_limit_mib() -> int | None:
@@ -298,7 +311,7 @@ def _memory_limit_mib() -> int | None:
     return min(limits) >> 20 if limits else None
 
 
-def _write(path: str, body: object) -> None:
+def write(path: str, body: object) -> None:
     """Write JSON so that it is there whole or not at all; a full disk must not hide the real error."""
     temporary = f"{path}.{os.getpid()}"
     try:
@@ -309,7 +322,7 @@ def _write(path: str, body: object) -> None:
         sys.stderr.write(f"dttui: cannot write {path}: {error}\n")
 
 
-def _start_time() -> int:
+def start_time() -> int:
     """Return this process's start in clock ticks since boot."""
     with open("/proc/self/stat", "rb") as stream:
         return int(stream.read().rpartition(b") ")[2].split()[19])

@@ -175,7 +175,9 @@ class NodeRun:
 
     @property
     def has_all_ranks(self) -> bool:
-        """Whether every rank runs the user's code, or has already run it."""
+        """Whether every rank runs the user's code, or has already run it; of ranks of its own, whether that runs."""
+        if self.planned.starts_own_ranks and self.status is not None:
+            return self.status.state is not NodeState.PREPARED
         return self.status is not None and set(self.ranks) <= set(self.status.ranks_started)
 
     def here(self, moment: float) -> float:

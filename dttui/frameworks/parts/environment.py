@@ -103,6 +103,28 @@ def rank_environment(layout: JobLayout, node: NodeLayout, local_rank: int, rank:
     }
 
 
+def node_environment(layout: JobLayout, node: NodeLayout) -> dict[str, str]:
+    """Return what launchers that are started once a node read: by their usual names, and torchrun's own defaults.
+
+    torchrun takes each of its arguments from `PET_…` where it is not given (torch/distributed/argparse_util.py).
+    """
+    place = {
+        "NNODES": str(len(layout.nodes)),
+        "NODE_RANK": str(node.node_rank),
+        "NPROC_PER_NODE": str(node.slots),
+        "MASTER_ADDR": layout.master_address,
+        "MASTER_PORT": str(Hole.MASTER_PORT),
+    }
+    return {
+        **place,
+        **{f"PET_{name}": value for name, value in place.items()},
+        "NUM_NODES": place["NNODES"],
+        "GPUS_PER_NODE": place["NPROC_PER_NODE"],
+        "DTTUI_OWN_RANKS": f"{node.ranks[0]}:{len(node.ranks)}",
+        "PYTHONFAULTHANDLER": "1",
+    }
+
+
 def addresses_file(layout: JobLayout) -> PlannedFile | None:
     """Return the file that `DTTUI_NODE_ADDRESSES_FILE` names: an address a line; `None` where a variable holds them."""
     if fits_in_a_variable(layout, layout.shared(_listed)):
