@@ -16,6 +16,7 @@ from dttui.fleet.known_hardware import KnownHardware, known_hardware
 from dttui.frameworks import traits_of
 from dttui.i18n import _
 from dttui.launch.command_line import files_of
+from dttui.launch.own_launchers import check_launchers
 from dttui.launch.script_imports import check_imports, check_resuming, check_sharing, is_without
 from dttui.launch.secrets_file import FILE_NAME, SecretsFile, read_secrets
 from dttui.planning.candidates import check_unqueued
@@ -86,6 +87,7 @@ def make_local_plan(
             found = _check_sent(found, job, job.run, plan, directory)
     elif job.run is not None and job.run.workdir is None and job.run.command is not None:
         found.extend(_check_command_alone(job.run.command))
+        found.extend(check_launchers(job.run, plan, None))
     found.extend(_check_secrets(plan.secrets, submission))
     found.extend(_check_program(submission))
     findings = errors_first(found)
@@ -97,6 +99,7 @@ def make_local_plan(
 def _check_sent(found: Iterable[Finding], job: Job, run: Run, plan: Plan, directory: Path) -> list[Finding]:
     """Return findings, with those of what is sent, and without those that the script which is sent shows to be void."""
     kept = [*found, *check_resuming(plan, run, directory), *check_sharing(job, run, directory)]
+    kept.extend(check_launchers(run, plan, directory))
     if not plan.framework:
         return kept
     kept.extend(check_imports(plan.framework, run, directory))

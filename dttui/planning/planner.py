@@ -241,7 +241,8 @@ def _check_end(nodes: tuple[PlannedNode, ...]) -> list[Finding]:
 def _check_group(job: Job) -> list[Finding]:
     """Refuse to require what nobody could see."""
     unseen = traits_of(job.framework).process_group.forming is GroupForming.UNSEEN
-    if job.require_process_group is not True or not unseen:
+    starts_own_ranks = job.run is not None and job.run.per == "node"
+    if job.require_process_group is not True or not unseen or starts_own_ranks:
         return []
     message = _("the framework {name} does not let dttui see whether ranks form a process group").format(
         name=job.framework

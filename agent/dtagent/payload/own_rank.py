@@ -48,16 +48,21 @@ def adopt() -> None:
 
 
 def rank_of_environment(environment: Any) -> int | None:
-    """Return the rank that an environment names, of those that this node may have; `None` for a process that is none."""
+    """Return the rank that an environment names, of those that this node may have; `None` for a process that is none.
+
+    Where it names another, launchers have numbered ranks otherwise, or each node's by itself: then it is by its place.
+    """
     first, _colon, count = environment.get(RANKS, "").partition(":")
     if not (first.isdigit() and count.isdigit()):
         return None
     told, local = environment.get("RANK", ""), environment.get("LOCAL_RANK", "")
     if not environment.get("WORLD_SIZE", "").isdigit() or not local.isdigit():
         return None
+    own = range(int(first), int(first) + int(count))
+    if told.isdigit() and int(told) in own:
+        return int(told)
     # Lightning starts all but the first of a node by itself, and gives them no RANK.
-    rank = int(told) if told.isdigit() else int(first) + int(local)
-    return rank if int(first) <= rank < int(first) + int(count) else None
+    return own[int(local)] if int(local) < len(own) else None
 
 
 def _is_ancestor(record: str) -> bool:

@@ -116,7 +116,8 @@ class TogetherWatch:
         self._log = log
         self._group = traits_of(plan.framework).process_group
         self.is_required = plan.require_process_group is True
-        is_usual = plan.require_process_group == "auto" and self._group.forming is GroupForming.EXPECTED
+        is_seen = self._group.forming is GroupForming.EXPECTED or any(node.starts_own_ranks for node in plan.nodes)
+        is_usual = plan.require_process_group == "auto" and is_seen
         is_expected = self.is_required or is_usual
         self._is_judged = is_expected and plan.world_size > 1
         self._since: float | None = None

@@ -16,6 +16,10 @@ def check_program(job: Job, label: str) -> list[Finding]:
         message = _("{framework} starts a script or a module, not a command").format(framework=label)
         hint = _("Give run.script or run.module, or choose the framework command.")
         return [error("run-mismatch", "run.command", message, hint)]
+    if job.run is not None and job.run.per == "node":
+        message = _("{framework} starts the ranks itself").format(framework=label)
+        hint = _("Leave run.per out; or choose the framework command for a program that starts its own.")
+        return [error("run-mismatch", "run.per", message, hint)]
     return []
 
 
