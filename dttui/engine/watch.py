@@ -146,7 +146,10 @@ class GangWatch:
                 self._directory, self._nodes, self._log, least, self._secrets, self._before.events
             )
         self._silence = SilenceLimit(self._nodes, bound.plan, self.witness)
-        self._await_ranks(nmsg("waiting for {count} rank", "waiting for {count} ranks", size))
+        waiting = nmsg("waiting for {count} rank", "waiting for {count} ranks", size)
+        if self._starts_own_ranks:
+            waiting = nmsg("the command starts on {count} host", "the command starts on {count} hosts", len(self._nodes))
+        self._await_ranks(waiting)
         limit_s = bound.plan.rendezvous_timeout_s
         board = RendezvousBoard(self._nodes, self._directory, self._log, bound.bindings.master_port, limit_s)
         followers = [asyncio.create_task(node.follow()) for node in self._nodes]
@@ -253,8 +256,14 @@ class GangWatch:
             self._membership.learn()
             return self._membership.new_round()
         if self._state is JobState.RENDEZVOUS and all(node.has_all_ranks for node in self._nodes):
+            if self._starts_own_ranks:
+                return nmsg("the command runs on {count} host", "the command runs on {count} hosts", len(self._nodes))
             return nmsg("the rank runs", "all {count} ranks run", size)
         return None
+
+    @property
+    def _starts_own_ranks(self) -> bool:
+        return any(node.planned.starts_own_ranks for node in self._nodes)
 
     def _begin_rendezvous(self, message: str) -> None:
         self._enter(JobState.RENDEZVOUS, message)
