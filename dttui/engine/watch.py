@@ -148,7 +148,9 @@ class GangWatch:
         self._silence = SilenceLimit(self._nodes, bound.plan, self.witness)
         waiting = nmsg("waiting for {count} rank", "waiting for {count} ranks", size)
         if self._starts_own_ranks:
-            waiting = nmsg("the command starts on {count} host", "the command starts on {count} hosts", len(self._nodes))
+            waiting = nmsg(
+                "the command starts on {count} host", "the command starts on {count} hosts", len(self._nodes)
+            )
         self._await_ranks(waiting)
         limit_s = bound.plan.rendezvous_timeout_s
         board = RendezvousBoard(self._nodes, self._directory, self._log, bound.bindings.master_port, limit_s)

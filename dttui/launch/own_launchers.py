@@ -1,4 +1,4 @@
-"""Launchers that start ranks of their own, in a command that the job starts once a GPU: two of them fight for a port."""
+"""Launchers that start ranks of their own, in a command that a job starts once a GPU: two of them fight for a port."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def check_launchers(run: Run, plan: Plan, directory: Path | None) -> Iterator[Fi
         name = launcher_in(text)
         if name is None:
             continue
-        message = _("{program} starts ranks of its own, and the job starts it once a GPU: two copies would fight for the port")
+        message = _(
+            "{program} starts ranks of its own, and the job starts it once a GPU: two copies would fight for the port"
+        )
         if where is not None:
             message = _(
                 "{file} runs {program}, which starts ranks of its own, and the job starts it once a GPU: two copies "
@@ -73,7 +75,9 @@ def _texts(command: tuple[str, ...], directory: Path | None) -> Iterator[tuple[s
     yield None, shlex.join(command)
     if len(command) > 2 and Path(command[0]).name in _SHELLS and command[1].startswith("-") and "c" in command[1]:
         yield None, command[2]
-    for file in files_of(command) if directory is not None else ():
+    if directory is None:
+        return
+    for file in files_of(command):
         path = directory / file
         is_shells = path.suffix in (".sh", ".bash", ".slurm", ".sbatch") or Path(command[0]).name in _SHELLS
         if is_shells and path.is_file() and path.stat().st_size <= MOST_BYTES:

@@ -38,7 +38,9 @@ def run(files: AttemptFiles, code: str, **more: str) -> subprocess.CompletedProc
     }
     with (files.logs / "launcher.out").open("ab") as out, (files.logs / "launcher.err").open("ab") as err:
         command = [sys.executable, "-c", code]
-        return subprocess.run(command, env={**os.environ, **told, **more}, stdout=out, stderr=err, text=True, check=False)
+        return subprocess.run(
+            command, env={**os.environ, **told, **more}, stdout=out, stderr=err, text=True, check=False
+        )
 
 
 def read(path: Path) -> Any:
@@ -101,7 +103,8 @@ def test_a_bad_exit_is_no_good_end(files: AttemptFiles, leaves: str) -> None:
 
 def test_what_a_rank_starts_is_no_rank(files: AttemptFiles) -> None:
     inner = "import os; print('inner', os.getpid())"
-    code = f"import subprocess, sys, os; print('rank', os.getpid(), flush=True); subprocess.run([sys.executable, '-c', {inner!r}])"
+    starts = f"subprocess.run([sys.executable, '-c', {inner!r}])"
+    code = f"import subprocess, sys, os; print('rank', os.getpid(), flush=True); {starts}"
     assert run(files, code).returncode == 0
     lines = (files.logs / "5.out").read_text().splitlines()
     assert [line.split()[0] for line in lines] == ["rank", "inner"]
@@ -109,9 +112,12 @@ def test_what_a_rank_starts_is_no_rank(files: AttemptFiles) -> None:
 
 
 def test_output_that_is_led_elsewhere_stays_there(files: AttemptFiles) -> None:
-    code = "import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c', 'print(1)'], stdout=subprocess.PIPE).stdout != b'1\\n')"
+    starts = (
+        "subprocess.run([sys.executable, '-c', 'print(1)'], stdout=subprocess.PIPE, "
+        "env={**os.environ, 'RANK': '5', 'LOCAL_RANK': '1'})"
+    )
     outer = {"LOCAL_RANK": "", "RANK": ""}  # A launcher, which reads what its ranks print.
-    inner = code.replace("subprocess.PIPE)", "subprocess.PIPE, env={**__import__('os').environ, 'RANK': '5', 'LOCAL_RANK': '1'})")
+    inner = f"import os, subprocess, sys; sys.exit({starts}.stdout != b'1\\n')"
     assert run(files, inner, **outer).returncode == 0
     assert read(files.ranks / "5.json")["local_rank"] == 1
     assert not (files.logs / "5.out").exists()
@@ -121,7 +127,12 @@ def test_the_interpreters_own_module_of_that_name_is_read_too(files: AttemptFile
     place = tmp_path / "own"
     place.mkdir()
     (place / "sitecustomize.py").write_text("print('own')\n")
-    assert run(files, "import sitecustomize; print(sitecustomize.__file__)", PYTHONPATH=f"{files.payload}/modules:{place}").returncode == 0
+    assert (
+        run(
+            files, "import sitecustomize; print(sitecustomize.__file__)", PYTHONPATH=f"{files.payload}/modules:{place}"
+        ).returncode
+        == 0
+    )
     assert (files.logs / "5.out").read_text().splitlines() == ["own", str(place / "sitecustomize.py")]
 
 

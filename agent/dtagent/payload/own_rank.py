@@ -75,7 +75,7 @@ def _is_ancestor(record: str) -> bool:
             with open(f"/proc/{pid}/stat", "rb") as stat:
                 fields = stat.read().rpartition(b") ")[2].split()
             if pid == told.get("pid"):
-                return int(fields[19]) == told.get("start_time")
+                return bool(int(fields[19]) == told.get("start_time"))
             pid = int(fields[1])
     return False
 

@@ -92,7 +92,7 @@ def main(argv: list[str]) -> None:
 
 
 def begin_watching(home: str, rank: str, started: int) -> tuple[Callable[[], None], Callable[[], bool]]:
-    """Have the rank tell of its process groups, where it stands and what it talks; return what ends the first and the last."""
+    """Have the rank tell of its groups, where it stands and what it talks; return what ends the first and the last."""
     asked = _let_be_asked(os.path.join(home, "asked"), rank, started)
     measured, end_measuring = _measure_communication(int(rank))
     end_watch = _watch_groups(os.path.join(home, "ranks", f"{rank}.group.json"), asked, measured)
