@@ -29,6 +29,7 @@ __all__ = ["demo_root", "shared_agents"]
 
 pytestmark = [
     pytest.mark.torch,
+    pytest.mark.xdist_group("lab of elastic jobs"),
     pytest.mark.skipif(
         importlib.util.find_spec("torch") is None, reason="torch is not installed: pip install .[torch]"
     ),

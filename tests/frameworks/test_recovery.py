@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.frameworks.launching import example, slots
 from tests.integration.gangs import ONE, TWO
 from tests.integration.restarted_jobs import KEPT_EVERY, trains_on_after_a_lost_rank_and_a_lost_master
@@ -23,6 +25,7 @@ def on_two_hosts(name: str, **run: Any) -> dict[str, Any]:
     return job
 
 
+@pytest.mark.xdist_group("recovery of DeepSpeed")
 def test_deepspeed_trains_on_from_its_checkpoint(
     tmp_path: Path, frameworks_python: Path, deepspeed_variables: dict[str, str]
 ) -> None:
@@ -35,6 +38,7 @@ def test_deepspeed_trains_on_from_its_checkpoint(
     assert losses[STEPS] < losses[1] - 2
 
 
+@pytest.mark.xdist_group("recovery of Megatron-LM")
 def test_megatron_trains_on_from_its_checkpoint(tmp_path: Path, frameworks_python: Path) -> None:
     """Over within 300 s; each stage of the pipeline is on a host of its own."""
     job = on_two_hosts("megatron-lm")
