@@ -7,13 +7,16 @@ import os
 import signal
 import sys
 import time
+from unittest.mock import patch
 
 import torch
+import torch.distributed as dist
 from dtagent.payload.collectives import (
     AllReduceOperator,
     CollectiveError,
     CollectiveTimeoutError,
     DistributedCommunicator,
+    communicator,
     mpi_communicator,
 )
 from dtagent.payload.collectives.mpi_group import MpiGroup
@@ -43,13 +46,36 @@ def lose(comm: DistributedCommunicator, timeout_s: float) -> dict[str, object]:
     return {}
 
 
+def over_torch(comm: DistributedCommunicator, store: str) -> dict[str, object]:
+    """Return what carries a process group of torch's over MPI, and some of its ranks, and what these add up to.
+
+    Where torch was built without an MPI, gloo takes the place of its messages, of which the operators use none.
+    """
+    rank, ranks = comm.rank, comm.world_size
+    if dist.is_mpi_available():
+        dist.init_process_group("mpi")
+    else:
+        dist.init_process_group("gloo", store=dist.FileStore(store, ranks), rank=rank, world_size=ranks)  # type: ignore[attr-defined]  # it is in no `__all__`
+        patch.object(communicator, "backend_of", return_value="mpi").start()
+    whole = DistributedCommunicator(rank, ranks)
+    few = dist.new_group([0, 2])
+    sums, names = [AllReduceOperator(whole).all_reduce(torch.tensor([rank])).item()], [whole.backend]
+    if rank in (0, 2):
+        part = DistributedCommunicator(dist.get_rank(few), 2, communicator.group_over(few))
+        sums.append(AllReduceOperator(part).all_reduce(torch.tensor([rank])).item())
+        names.append(part.backend)
+    return {"sums": sums, "names": names}
+
+
 def main(what: str) -> None:
     be_patient()
     torch.set_num_threads(1)
     comm = mpi_communicator(timeout_s=60)
     assert comm.backend == "mpi"
     found: dict[str, object] = {"rank": comm.rank, "ranks": comm.world_size}
-    if what == "lose":
+    if what == "torch":
+        found.update(over_torch(comm, sys.argv[2]))
+    elif what == "lose":
         found.update(lose(comm, 6.0))
     else:
         found["count"] = check(comm, lambda hosts: MpiGroup(hosts=hosts))

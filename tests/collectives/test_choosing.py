@@ -130,7 +130,7 @@ def test_the_launch_hands_on_what_was_measured_and_who_is_where(tmp_path: Path) 
     found = json.loads(written(tmp_path, [BETWEEN], (2, 1)).read_text())["distributed"]
     assert (found["ranks_per_node"], found["links"]["inside"]) == ([2, 1], None)
     assert json.loads(written(tmp_path, [], (2, 2)).read_text())["distributed"]["links"] is None
-    elastic = {"framework_options": {"elastic": {"min_nodes": 1}}}
+    elastic: dict[str, Any] = {"framework_options": {"elastic": {"min_nodes": 1}}}
     assert json.loads(written(tmp_path, [], (2, 1), **elastic).read_text())["distributed"]["ranks_per_node"] is None
     assert json.loads(written(tmp_path, [], (2, 2), **elastic).read_text())["distributed"]["ranks_per_node"] == [2, 2]
 

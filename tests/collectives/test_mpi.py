@@ -43,9 +43,9 @@ def mpirun_of(mpi: str, world_size: int) -> list[str]:
     return [*command, "-n", str(world_size)]
 
 
-def mpirun(mpi: str, world_size: int, what: str) -> list[str]:
+def mpirun(mpi: str, world_size: int, *what: object) -> list[str]:
     """Return the command line of the ranks of these tests."""
-    return [*mpirun_of(mpi, world_size), *python("tests.collectives.mpi_ranks", what)]
+    return [*mpirun_of(mpi, world_size), *python("tests.collectives.mpi_ranks", *what)]
 
 
 @of_each_mpi
@@ -64,6 +64,15 @@ def test_every_collective_gives_all_ranks_what_it_should_and_mistakes_are_heard_
         check_mistakes(found["errors"], world_size)
         is_last = found is told[-1]
         assert found["missed"] == ([world_size - 1] if world_size > 2 and not is_last else [])
+
+
+def test_a_process_group_that_torch_has_over_an_mpi_goes_over_it_and_so_do_some_of_its_ranks(tmp_path: Path) -> None:
+    command = mpirun("OpenMPI", 3, "torch", tmp_path / "store")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
+    assert done.returncode == 0, done.stderr
+    told = sorted((json.loads(line) for line in done.stdout.splitlines()), key=lambda found: found["rank"])
+    assert [found["names"] for found in told] == [["mpi", "mpi"], ["mpi"], ["mpi", "mpi"]]
+    assert [found["sums"] for found in told] == [[3, 2], [3], [3, 2]]
 
 
 @of_each_mpi

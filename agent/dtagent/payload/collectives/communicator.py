@@ -17,6 +17,7 @@ from .backend import Backend
 from .choosing import KnownLinks
 from .errors import CollectiveError, ThreadRefusedError
 from .handles import CollectiveHandle, PendingHandle, UnwatchedHandle, queue_of
+from .message_passing import MessageGroup
 from .nccl_group import NcclGroup
 from .requests import request
 from .schedules import Collective
@@ -328,7 +329,7 @@ _open: dict[int, list[tuple[SimulatedGroup, dict[int, weakref.ref[DistributedCom
 _opening = threading.Lock()
 
 
-def _torch_group(rank: int, world_size: int) -> TorchGroup | None:
+def _torch_group(rank: int, world_size: int) -> MessageGroup | None:
     if not dist.is_available() or not dist.is_initialized():
         return None
     is_this = (dist.get_rank(), dist.get_world_size()) == (rank, world_size)
@@ -337,15 +338,21 @@ def _torch_group(rank: int, world_size: int) -> TorchGroup | None:
     return group_over(None)
 
 
-def group_over(process_group: Any) -> TorchGroup:
+def group_over(process_group: Any) -> MessageGroup:
     """Return what carries the ranks of a process group of torch's; all of them have to call it.
+
+    Over torch's own MPI they go by mpi4py: of one MPI in a process both have the same ranks.
 
     Args:
         process_group: by `None` that of all ranks.
 
     Raises:
-        CollectiveError: it has no gloo for the CPU, nor NCCL for GPUs that there are.
+        CollectiveError: it has no gloo or MPI for the CPU, nor NCCL for GPUs that there are; or there is no mpi4py.
     """
+    if backend_of(process_group, "cpu") == "mpi":
+        from .mpi_group import over_ranks  # Few have an MPI.
+
+        return over_ranks(dist.get_process_group_ranks(process_group) if process_group is not None else None)
     has_nccl = torch.cuda.is_available() and backend_of(process_group, "cuda") == "nccl"
     return NcclGroup(process_group) if has_nccl else TorchGroup(process_group)
 

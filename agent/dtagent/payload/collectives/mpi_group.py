@@ -86,6 +86,19 @@ def mpi_communicator(
     return DistributedCommunicator(group.rank, group.world_size, group, timeout_s=timeout_s)
 
 
+def over_ranks(ranks: Sequence[int] | None) -> MpiGroup:
+    """Return what carries some of the ranks that an MPI has started; these have to call it.
+
+    Args:
+        ranks: their numbers among all, in order of their numbers in the group; `None` for all.
+
+    Raises:
+        CollectiveError: mpi4py or an MPI is not installed; it says what to install.
+    """
+    world = _mpi().COMM_WORLD
+    return MpiGroup(None if ranks is None else world.Create_group(world.Get_group().Incl(ranks)))
+
+
 def _mpi() -> Any:
     try:
         from mpi4py import MPI

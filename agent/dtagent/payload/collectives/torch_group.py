@@ -129,7 +129,9 @@ class TorchGroup(MessageGroup):
         name = "gloo" if is_own else backend_of(self._group, "cpu")
         if name != "gloo":
             told = name or "nothing"
-            raise CollectiveError(f"the operators go over gloo and NCCL, and this process group has {told} for the CPU")
+            raise CollectiveError(
+                f"the operators go over gloo, NCCL and MPI, and this process group has {told} for the CPU"
+            )
         self.carrier = self._group
         """What its messages go over: of several `TorchGroup` of one process group, the same."""
         rank: int = self._group.rank()
