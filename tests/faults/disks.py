@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 _AMID = "tests/faults/test_amid_recovery.py::"
+_APART = "tests/faults/test_amid_recovery_apart.py::"
 _COPIES = "tests/faults/test_copies.py::"
 _HANG = "tests/faults/test_hang.py::"
 _OWN = "tests/faults/test_own_disks.py::"
@@ -14,9 +15,9 @@ _STRAGGLERS = "tests/faults/test_stragglers.py::"
 
 _OUTLIVES = f"{_AMID}test_no_rank_outlives_its_attempt_and_whoever_has_its_pid_after_it_lives_on"
 _JOURNAL = f"{_AMID}test_whatever_became_of_a_supervisor_or_its_journal_the_next_attempt_begins_where_it_should"
-_NEWEST = f"{_AMID}test_where_no_directory_is_shared_all_go_on_from_the_newest_that_each_host_has_whole"
+_NEWEST = f"{_APART}test_where_no_directory_is_shared_all_go_on_from_the_newest_that_each_host_has_whole"
 _CUT_OFF = f"{_COPIES}test_a_spare_in_the_masters_place_gets_the_copy_that_another_host_kept"
-_FULL_DISK = f"{_AMID}test_where_no_directory_is_shared_a_full_disk_costs_all_hosts_what_its_own_could_not_write"
+_FULL_DISK = f"{_APART}test_where_no_directory_is_shared_a_full_disk_costs_all_hosts_what_its_own_could_not_write"
 _HANGS = f"{_HANG}test_a_hang_is_told_with_where_each_rank_stands_and_the_job_starts_again_and_ends_well"
 _RECORDS = (
     "tests/faults/test_restarts.py::"
@@ -25,6 +26,13 @@ _RECORDS = (
 _GOES_ON = f"{_OWN}test_a_training_goes_on_from_its_own_disks_as_if_nothing_had_been"
 _BITS = f"{_OWN}test_where_bits_have_changed_a_copy_is_trained_on_from_and_where_its_have_too_the_checkpoint_before"
 _SPARE = f"{_RECOVERY}test_a_spare_takes_the_place_of_a_host_that_is_off_the_masters_too"
+
+
+_OUTLIVES_APART = f"{_APART}test_on_own_disks_too_no_rank_outlives_its_attempt_and_whoever_has_its_pid_lives_on"
+_JOURNAL_APART = f"{_APART}test_on_own_disks_too_the_next_attempt_begins_where_it_should_whatever_became_of_a_supervisor_or_its_journal"
+_LOGIN_APART = f"{_APART}test_on_own_disks_too_a_login_node_that_is_restarted_amid_a_recovery_goes_on_with_that"
+_CLOCKS_APART = f"{_APART}test_on_own_disks_too_an_hour_between_the_clocks_of_hosts_changes_nothing_of_a_recovery"
+_SHARED = f"{_OWN}test_a_training_goes_on_from_a_directory_that_all_see_as_if_nothing_had_been"
 
 
 @dataclass(frozen=True)
@@ -48,21 +56,21 @@ ON_DISKS = (
     OnDisks("a rank killed", (_OUTLIVES,), (_NEWEST,)),
     OnDisks(
         "torchrun killed",
-        (),
+        (_SHARED,),
         (_GOES_ON,),
-        lacks="a shared directory: on the embedded cluster alone, where all hosts are this machine",
+        thorough={_SHARED: ""},
     ),
     OnDisks("supervisor killed", (_JOURNAL,), (_GOES_ON,)),
     OnDisks(
         "a host off",
         (_OUTLIVES,),
-        (),
+        (_OUTLIVES_APART,),
         (_SPARE,),
-        "own disks: a host that is not the master's",
+        thorough={_OUTLIVES_APART: ""},
     ),
     OnDisks(
         "the master's host off",
-        (),
+        (_SHARED,),
         (
             f"{_COPIES}"
             "test_a_training_whose_masters_host_is_off_ends_with_the_losses_and_parameters_of_one_that_was_not",
@@ -70,7 +78,7 @@ ON_DISKS = (
             f"{_COPIES}test_of_two_copies_each_the_last_host_goes_on_from_its_own_when_both_others_are_off_at_once",
         ),
         (_SPARE,),
-        "a shared directory with checkpoints in it: on the embedded cluster alone",
+        thorough={_SHARED: ""},
     ),
     OnDisks(
         "the link cut, and mended once the replacement has begun",
@@ -79,7 +87,7 @@ ON_DISKS = (
         lacks="own disks: that no step is there twice",
         thorough={_CUT_OFF: ""},
     ),
-    OnDisks("three failures in a row", (_JOURNAL,), (), lacks="own disks: two in a row"),
+    OnDisks("three failures in a row", (_JOURNAL,), (_JOURNAL_APART,), thorough={_JOURNAL_APART: ""}),
     OnDisks(
         "a checkpoint half written",
         (f"{_AMID}test_a_damaged_checkpoint_is_passed_over_for_the_one_before",),
@@ -111,16 +119,35 @@ ON_DISKS = (
     OnDisks(
         "the login node restarted in a recovery",
         (f"{_AMID}test_a_login_node_that_is_restarted_amid_a_recovery_goes_on_with_that",),
-        lacks="own disks",
+        (_LOGIN_APART,),
+        thorough={_LOGIN_APART: ""},
     ),
-    OnDisks("ranks deaf to SIGTERM, with children in sessions of their own", (_OUTLIVES,), lacks="own disks"),
-    OnDisks("pids had by others", (_OUTLIVES,), lacks="own disks"),
-    OnDisks("another boot id, though nothing was started anew", (_OUTLIVES,), lacks="own disks"),
-    OnDisks("a journal torn, flipped, empty, of the future", (_JOURNAL,), lacks="own disks"),
+    OnDisks(
+        "ranks deaf to SIGTERM, with children in sessions of their own",
+        (_OUTLIVES,),
+        (_OUTLIVES_APART,),
+        thorough={_OUTLIVES_APART: ""},
+    ),
+    OnDisks(
+        "pids had by others",
+        (_OUTLIVES,),
+        (_OUTLIVES_APART,),
+        thorough={_OUTLIVES_APART: ""},
+    ),
+    OnDisks(
+        "another boot id, though nothing was started anew",
+        (_OUTLIVES,),
+        (_OUTLIVES_APART,),
+        thorough={_OUTLIVES_APART: ""},
+    ),
+    OnDisks(
+        "a journal torn, flipped, empty, of the future", (_JOURNAL,), (_JOURNAL_APART,), thorough={_JOURNAL_APART: ""}
+    ),
     OnDisks(
         "an hour between the clocks of hosts",
         (f"{_AMID}test_an_hour_between_the_clocks_of_hosts_changes_nothing_of_a_recovery",),
-        lacks="own disks",
+        (_CLOCKS_APART,),
+        thorough={_CLOCKS_APART: ""},
     ),
     OnDisks(
         "a hang of each kind",

@@ -46,8 +46,8 @@ until [ -e {SHARED}/go ]; do
 done
 """
 """Each rank adds up all its steps; the first writes what it has every so many, and all begin with that."""
-EACH_SAVES = TRAINS.replace('[ "$RANK" = 0 ] && ', "")
-"""The same, but that each rank writes, for itself."""
+EACH_SAVES = TRAINS.replace('"$RANK" = 0', '"$LOCAL_RANK" = 0')
+"""The same, but that the first rank of each host writes, for those there."""
 
 
 class Kept(NamedTuple):
@@ -81,7 +81,7 @@ class Training:
         shared: bool = True,
         **recovery: Any,
     ) -> None:
-        self.lab = lab
+        self.lab, self.shared = lab, shared
         self.hosts = [lab[name] for name in nodes]
         self.ranks = [name for name, count in nodes.items() for _ in range(count)]
         self.touch("here")
@@ -122,7 +122,12 @@ class Training:
             raise AssertionError([f"{event.kind}: {event.message}" for event in self.events()][-15:]) from error
 
     def newest_of(self, attempt: int) -> int:
-        """Return the step of the newest checkpoint that an attempt has written, which is over or halted."""
+        """Return the step of the newest checkpoint that an attempt has written, which is over or halted.
+
+        Where each host has its own, it is that which all have.
+        """
+        if not self.shared:
+            return self.newest_of_all(attempt)
         return max(item.step for item in self.kept() if item.attempt == attempt)
 
     def newest_of_all(self, attempt: int, *damaged: Path) -> int:

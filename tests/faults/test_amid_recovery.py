@@ -12,13 +12,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 from dtagent.locations import AttemptFiles
 from dtagent.protocol.events import EventKind
 from dtagent.supervision import journal
 
-from dttui.launch.starting import ensure_controller
 from tests.faults.login_node import start_after_restart
 from tests.faults.recovering import ended, lab, on_hosts, processes_of, restarts, submitted
 from tests.faults.shell_training import DEADLINE_S, EACH_SAVES, TRAINS, Training, acts_no_more, root_of
@@ -51,6 +51,10 @@ def shared(lab: Lab) -> Iterator[Path]:
     for host in lab.values():
         with contextlib.suppress(AssertionError):
             unshare_from(host)
+
+
+SAVES = {True: TRAINS, False: EACH_SAVES}
+"""What ranks do, by whether all hosts see one directory of checkpoints."""
 
 
 def daemons(host: Host) -> list[int]:
@@ -115,8 +119,12 @@ def test_whatever_became_of_a_supervisor_or_its_journal_the_next_attempt_begins_
     lab: Lab, shared: Path, tmp_path: Path
 ) -> None:
     """Over within 200 s: the supervisor killed; with its daemon, over a journal torn, flipped, empty, of the future."""
+    check_supervisors_and_journals(lab, tmp_path, shared=True)
+
+
+def check_supervisors_and_journals(lab: Lab, tmp_path: Path, *, shared: bool) -> None:
     # Longer than a busy machine takes to start the next daemon: till then the host is silent, and may not be lost.
-    training = Training(lab, tmp_path, BOTH, max_restarts=5, heartbeat_s=40)
+    training = Training(lab, tmp_path, BOTH, SAVES[shared], shared=shared, max_restarts=5, heartbeat_s=40)
     gpu2 = lab["gpu2"]
     damages: list[Callable[[Path], None] | None] = [None, tear, flip, empty, age]
     for attempt, damage in enumerate(damages):
@@ -203,7 +211,12 @@ def test_no_rank_outlives_its_attempt_and_whoever_has_its_pid_after_it_lives_on(
     lab: Lab, shared: Path, tmp_path: Path
 ) -> None:
     """Over within 200 s: ranks deaf to a stop; their pids had by others; another boot; a false one."""
-    training = Training(lab, tmp_path, {"gpu1": 1, "gpu3": 2}, HIDES + TRAINS, max_restarts=5)
+    check_that_none_outlives(lab, tmp_path, shared=True)
+
+
+def check_that_none_outlives(lab: Lab, tmp_path: Path, *, shared: bool) -> None:
+    nodes = {"gpu1": 1, "gpu3": 2}
+    training = Training(lab, tmp_path, nodes, HIDES + SAVES[shared], shared=shared, max_restarts=5)
     gpu1, gpu3 = lab["gpu1"], lab["gpu3"]
 
     training.wait_for_kept(0)
@@ -221,7 +234,8 @@ def test_no_rank_outlives_its_attempt_and_whoever_has_its_pid_after_it_lives_on(
     gpu3.kill()
     gpu3.start()
     strangers = replaced(gpu3, [], pids)
-    show(gpu1, gpu3)
+    if shared:
+        show(gpu1, gpu3)
     training.wait_for_kept(3)
     assert began(gpu3, pids) == strangers
 
@@ -239,8 +253,11 @@ def test_no_rank_outlives_its_attempt_and_whoever_has_its_pid_after_it_lives_on(
     training.signal(gpu3, signal.SIGKILL, pids)
 
 
+Skew: TypeAlias = Callable[[Host, int], None]
+
+
 @pytest.fixture
-def skewed(lab: Lab, tmp_path: Path) -> Iterator[Callable[[Host, int], None]]:
+def skewed(lab: Lab, tmp_path: Path) -> Iterator[Skew]:
     """Sets a host's clock for whatever begins there from then on, at the seam to it: the C library."""
     source = tmp_path / "skew.c"
     source.write_text(SKEW)
@@ -264,13 +281,17 @@ def skewed(lab: Lab, tmp_path: Path) -> Iterator[Callable[[Host, int], None]]:
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs cc: apt install gcc libc6-dev")
 def test_an_hour_between_the_clocks_of_hosts_changes_nothing_of_a_recovery(
-    lab: Lab, shared: Path, skewed: Callable[[Host, int], None], tmp_path: Path
+    lab: Lab, shared: Path, skewed: Skew, tmp_path: Path
 ) -> None:
     """Over within 200 s: one host is an hour ahead, one behind; on each a rank is killed in turn."""
+    check_clocks(lab, skewed, tmp_path, shared=True)
+
+
+def check_clocks(lab: Lab, skewed: Skew, tmp_path: Path, *, shared: bool) -> None:
     skewed(lab["gpu1"], -3600)
     skewed(lab["gpu2"], 3600)
     began_at = time.time()
-    training = Training(lab, tmp_path, BOTH, max_restarts=5)
+    training = Training(lab, tmp_path, BOTH, SAVES[shared], shared=shared, max_restarts=5)
     for attempt, name in enumerate(("gpu2", "gpu1")):
         training.wait_for_kept(attempt)
         host = lab[name]
@@ -287,7 +308,11 @@ def test_a_login_node_that_is_restarted_amid_a_recovery_goes_on_with_that(
     lab: Lab, shared: Path, tmp_path: Path
 ) -> None:
     """Over within 200 s: while a host that is off is waited for; its log torn and of the future."""
-    training = Training(lab, tmp_path, BOTH, max_restarts=5)
+    check_restarted_login_node(lab, tmp_path, shared=True)
+
+
+def check_restarted_login_node(lab: Lab, tmp_path: Path, *, shared: bool) -> None:
+    training = Training(lab, tmp_path, BOTH, SAVES[shared], shared=shared, max_restarts=5)
     directory, gpu1, gpu2 = training.directory, lab["gpu1"], lab["gpu2"]
     training.wait_for_kept(0)
     gpu2.kill()
@@ -300,7 +325,8 @@ def test_a_login_node_that_is_restarted_amid_a_recovery_goes_on_with_that(
     back = start_after_restart(disks, "attach", directory.job_id, "--output", "json")
     wait_until(directory.has_controller, "another controller", DEADLINE_S)
     gpu2.start()
-    show(gpu1, gpu2)
+    if shared:
+        show(gpu1, gpu2)
     training.wait_for_kept(1)
     training.let_go()
     output, errors = back.communicate(timeout=DEADLINE_S)
@@ -368,66 +394,6 @@ def full_for_a_while(lab: Lab, seen: Path, tmp_path: Path, *, shared: bool) -> T
     training.wait_for_kept(1)
     training.let_go()
     return training
-
-
-@pytest.fixture
-def apart(lab: Lab) -> Iterator[Path]:
-    """A directory of each host's own, by the same path; return where the first one's is seen here."""
-    first, *_others = [share([host]) for host in lab.values()]
-    yield first
-    for host in lab.values():
-        with contextlib.suppress(AssertionError):
-            unshare_from(host)
-
-
-def halve(directory: Path) -> None:
-    """Have a checkpoint be one of which the half is written."""
-    (directory / "COMPLETE").unlink()
-
-
-def tear_state(directory: Path) -> None:
-    tear(directory / "state.json")
-
-
-def leave(_directory: Path) -> None:
-    """Change nothing of it."""
-
-
-@pytest.mark.parametrize(
-    ("damage", "ends_controller"),
-    [
-        pytest.param(leave, False, id="none", marks=pytest.mark.thorough),
-        pytest.param(tear_state, False, id="torn"),
-        pytest.param(halve, False, id="half written", marks=pytest.mark.thorough),
-        pytest.param(leave, True, id="controller killed"),
-    ],
-)
-def test_where_no_directory_is_shared_all_go_on_from_the_newest_that_each_host_has_whole(
-    damage: Callable[[Path], None], ends_controller: bool, lab: Lab, apart: Path, tmp_path: Path
-) -> None:
-    """Over within 200 s: a rank is killed, its controller too or not, and its host's newest checkpoint is damaged."""
-    training = Training(lab, tmp_path, BOTH, EACH_SAVES, shared=False, max_restarts=5)
-    training.wait_for_kept(0, 3)
-    training.signal(lab["gpu1"], signal.SIGSTOP)
-    newest = training.kept()[0].path
-    damage(newest)
-    if ends_controller:
-        kill_controller(training.directory)
-    training.signal(lab["gpu1"], signal.SIGKILL, recorded(training, lab["gpu1"], 0, 0)[1:])
-    if ends_controller:
-        assert ensure_controller(training.directory)
-    training.wait_for_kept(1)
-    training.let_go()
-    training.check([0, training.newest_of_all(0, *([] if damage is leave else [newest]))])
-
-
-@pytest.mark.thorough
-def test_where_no_directory_is_shared_a_full_disk_costs_all_hosts_what_its_own_could_not_write(
-    lab: Lab, apart: Path, tmp_path: Path
-) -> None:
-    """Over within 200 s: the disk of one host is full in the middle of a write."""
-    training = full_for_a_while(lab, apart, tmp_path, shared=False)
-    training.check([0, training.newest_of_all(0)])
 
 
 @pytest.mark.torch

@@ -5,6 +5,7 @@ The first rank alone writes, on a disk of its host's own; the agents keep a copy
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
@@ -13,7 +14,7 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from tests.integration.slow_steps import slow_down
 from tests.integration.test_gpt_example import TINY, environment
 from tests.lab.host import Host
 from tests.lab.hosts import Lab
+from tests.lab.shared import SHARED, share, show, unshare_from
 from tests.waiting import wait_until
 
 NO_TORCH = "torch is not installed: pip install .[torch]"
@@ -85,15 +87,18 @@ class Training:
         lab: its hosts.
         tmp_path: where its files are.
         faults: so many are done to it, each to an attempt that takes its time.
+        shared: whether both see one directory instead.
     """
 
-    def __init__(self, lab: Lab, tmp_path: Path, faults: int) -> None:
-        self.place = f"/var/tmp/own-{tmp_path.name[-24:]}"
+    def __init__(self, lab: Lab, tmp_path: Path, faults: int, *, shared: bool = False) -> None:
+        self.shared, self.place = shared, f"{SHARED if shared else '/var/tmp'}/own-{tmp_path.name[-24:]}"
         self.lab, self.first, self.second = lab, lab["gpu1"], lab["gpu2"]
         path = example_job(tmp_path, {"gpu1": 1, "gpu2": 1}, *ARGS)
         slow_down(tmp_path / "gpt/train.py", faults)
         # Longer than a busy machine takes to start a daemon: till then the host is silent, and may not be lost.
         policy = kept_on_own_disks(self.place) | {"on_node_failure": "restart", "spares": [], "heartbeat_s": 40}
+        if shared:
+            policy["checkpoint"] = {"dir": self.place, "shared": True}
         self.directory: JobDirectory = submitted(path, on_hosts(lab, tmp_path), **policy, max_restarts=5)
 
     def own(self, attempt: int) -> Path:
@@ -110,11 +115,11 @@ class Training:
         return any(event.data["step"] >= step for event in told if event.data.get("target") == "gpu2")
 
     def wait_for_copies(self, attempt: int) -> None:
-        """Wait until an attempt has two checkpoints, and the second host a copy of one."""
+        """Wait until an attempt has two checkpoints, and the second host a copy of one, where it sees none."""
 
         def is_so() -> bool:
             assert not self.directory.is_over(), said(self.directory)
-            return len(self.steps(attempt)) >= 2 and self.is_copied(attempt, 1)
+            return len(self.steps(attempt)) >= 2 and (self.shared or self.is_copied(attempt, 1))
 
         try:
             wait_until(is_so, f"copies of attempt {attempt}", DEADLINE_S)
@@ -209,6 +214,39 @@ def test_a_training_goes_on_from_its_own_disks_as_if_nothing_had_been(
 ) -> None:
     """Over within 400 s: torchrun killed on a host that has copies alone; the supervisor of the one that writes."""
     training = Training(lab, tmp_path, 1)
+    training.wait_for_copies(0)
+    fault(training)
+    (restart,) = restarts(training.ended())
+    assert kind_of(restart.data["cause"]).is_retried, restart.message
+    training.check(whole, [0, training.steps(0)[0]])
+
+
+@pytest.fixture
+def shared(lab: Lab) -> Iterator[None]:
+    """A directory that both hosts see."""
+    hosts = [lab["gpu1"], lab["gpu2"]]
+    share(hosts)
+    yield
+    for host in hosts:
+        with contextlib.suppress(AssertionError):
+            unshare_from(host)
+
+
+def turn_off(training: Training) -> None:
+    """Switch the master's host off, and on once it is given up."""
+    training.first.kill()
+    wait_until(lambda: restarts(training.directory.read_events()), "the restart to be promised", DEADLINE_S)
+    training.first.start()
+    show(training.second, training.first)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("fault", [kill_launcher, turn_off], ids=["torchrun", "master's host"])
+def test_a_training_goes_on_from_a_directory_that_all_see_as_if_nothing_had_been(
+    fault: Callable[[Training], None], lab: Lab, shared: None, whole: Whole, tmp_path: Path
+) -> None:
+    """Over within 400 s."""
+    training = Training(lab, tmp_path, 1, shared=True)
     training.wait_for_copies(0)
     fault(training)
     (restart,) = restarts(training.ended())

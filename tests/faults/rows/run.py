@@ -20,6 +20,7 @@ _COPIES = "tests/faults/test_copies.py::"
 _OWN = "tests/faults/test_own_disks.py::"
 _ALERTS = "tests/faults/test_alert_restarts.py::"
 _AMID = "tests/faults/test_amid_recovery.py::"
+_AMID_APART = "tests/faults/test_amid_recovery_apart.py::"
 _HEALTH = "tests/faults/test_health.py::"
 _HANG = "tests/faults/test_hang.py::"
 _BENCH = "tests/faults/test_bench.py::"
@@ -271,11 +272,13 @@ ROWS = (
     Fault(
         "a training with checkpoints on the disks of its hosts loses torchrun, a supervisor, or bits of a checkpoint",
         "the first host alone writes, and the second has copies; SIGKILL to torchrun on the second, or to the first's "
-        "supervisor; a bit of the newest changed before a rank is killed, on the first host, and then on both",
+        "supervisor; a bit of the newest changed before a rank is killed, on the first host, and then on both;"
+        " torchrun, and the master's host, where all see one directory",
         ("P3",),
         400,
         (
             f"{_OWN}test_a_training_goes_on_from_its_own_disks_as_if_nothing_had_been",
+            f"{_OWN}test_a_training_goes_on_from_a_directory_that_all_see_as_if_nothing_had_been",
             f"{_OWN}test_where_bits_have_changed_a_copy_is_trained_on_from_and_where_its_have_too_the_checkpoint_before",
         ),
     ),
@@ -310,7 +313,11 @@ ROWS = (
         "and the journal torn, with a bit flipped, empty, or with records of a later version",
         ("P2", "P3", "P4"),
         200,
-        (f"{_AMID}test_whatever_became_of_a_supervisor_or_its_journal_the_next_attempt_begins_where_it_should",),
+        (
+            f"{_AMID}test_whatever_became_of_a_supervisor_or_its_journal_the_next_attempt_begins_where_it_should",
+            f"{_AMID_APART}test_on_own_disks_too_the_next_attempt_begins_where_it_should_whatever_became_of_a_supervisor_"
+            "or_its_journal",
+        ),
     ),
     Fault(
         "ranks deaf to a stop, pids of others, another boot",
@@ -320,6 +327,7 @@ ROWS = (
         200,
         (
             f"{_AMID}test_no_rank_outlives_its_attempt_and_whoever_has_its_pid_after_it_lives_on",
+            f"{_AMID_APART}test_on_own_disks_too_no_rank_outlives_its_attempt_and_whoever_has_its_pid_lives_on",
             f"{_DEATHS}test_a_supervisor_that_lives_hears_of_a_stop_though_the_host_says_that_it_has_booted_since",
         ),
     ),
@@ -328,7 +336,10 @@ ROWS = (
         "one an hour ahead and one an hour behind, while a rank on each is killed in turn",
         ("P3",),
         200,
-        (f"{_AMID}test_an_hour_between_the_clocks_of_hosts_changes_nothing_of_a_recovery",),
+        (
+            f"{_AMID}test_an_hour_between_the_clocks_of_hosts_changes_nothing_of_a_recovery",
+            f"{_AMID_APART}test_on_own_disks_too_an_hour_between_the_clocks_of_hosts_changes_nothing_of_a_recovery",
+        ),
     ),
     Fault(
         "login node restarted in a recovery",
@@ -336,7 +347,10 @@ ROWS = (
         "another boot, with clocks that began anew",
         ("P1", "P4"),
         200,
-        (f"{_AMID}test_a_login_node_that_is_restarted_amid_a_recovery_goes_on_with_that",),
+        (
+            f"{_AMID}test_a_login_node_that_is_restarted_amid_a_recovery_goes_on_with_that",
+            f"{_AMID_APART}test_on_own_disks_too_a_login_node_that_is_restarted_amid_a_recovery_goes_on_with_that",
+        ),
     ),
     Fault(
         "a checkpoint damaged, or cut by a full disk",
@@ -349,8 +363,8 @@ ROWS = (
             f"{_AMID}test_a_damaged_checkpoint_is_passed_over_for_the_one_before",
             f"{_AMID}test_a_checkpoint_in_which_bits_have_changed_is_not_trained_on_from",
             f"{_AMID}test_a_checkpoint_for_which_the_disk_had_no_room_is_passed_over",
-            f"{_AMID}test_where_no_directory_is_shared_all_go_on_from_the_newest_that_each_host_has_whole",
-            f"{_AMID}test_where_no_directory_is_shared_a_full_disk_costs_all_hosts_what_its_own_could_not_write",
+            f"{_AMID_APART}test_where_no_directory_is_shared_all_go_on_from_the_newest_that_each_host_has_whole",
+            f"{_AMID_APART}test_where_no_directory_is_shared_a_full_disk_costs_all_hosts_what_its_own_could_not_write",
         ),
     ),
     Fault(
