@@ -29,7 +29,10 @@ _SPARE = f"{_RECOVERY}test_a_spare_takes_the_place_of_a_host_that_is_off_the_mas
 
 
 _OUTLIVES_APART = f"{_APART}test_on_own_disks_too_no_rank_outlives_its_attempt_and_whoever_has_its_pid_lives_on"
-_JOURNAL_APART = f"{_APART}test_on_own_disks_too_the_next_attempt_begins_where_it_should_whatever_became_of_a_supervisor_or_its_journal"
+_JOURNAL_APART = (
+    f"{_APART}"
+    "test_on_own_disks_too_the_next_attempt_begins_where_it_should_whatever_became_of_a_supervisor_or_its_journal"
+)
 _LOGIN_APART = f"{_APART}test_on_own_disks_too_a_login_node_that_is_restarted_amid_a_recovery_goes_on_with_that"
 _CLOCKS_APART = f"{_APART}test_on_own_disks_too_an_hour_between_the_clocks_of_hosts_changes_nothing_of_a_recovery"
 _SHARED = f"{_OWN}test_a_training_goes_on_from_a_directory_that_all_see_as_if_nothing_had_been"

@@ -16,11 +16,10 @@ from .schedules import Collective, even_cuts, schedule_of
 if TYPE_CHECKING:
     from .batching import batch_all_reduce
     from .buffers import CommunicationBuffer
-    from .communicator import DistributedCommunicator, create_ring_topology
+    from .communicator import DistributedCommunicator, create_ring_topology, mpi_communicator
     from .compression import Compression, HalfPrecision, PowerSgd, TopK, job_compression
     from .errors import CollectiveError, CollectiveTimeoutError, MismatchError, PendingError
     from .handles import CollectiveHandle
-    from .mpi_group import mpi_communicator
     from .operators import (
         AllGatherOperator,
         AllReduceOperator,
@@ -86,7 +85,7 @@ _HOMES = {
     "PendingError": "errors",
     "CollectiveHandle": "handles",
     "job_compression": "compression",
-    "mpi_communicator": "mpi_group",
+    "mpi_communicator": "communicator",
     "AllGatherOperator": "operators",
     "AllReduceOperator": "operators",
     "BroadcastOperator": "operators",

@@ -357,6 +357,24 @@ def group_over(process_group: Any) -> MessageGroup:
     return NcclGroup(process_group) if has_nccl else TorchGroup(process_group)
 
 
+def mpi_communicator(
+    hosts: Sequence[Sequence[int]] | None = None, *, timeout_s: float = TIMEOUT_S
+) -> DistributedCommunicator:
+    """Return this process's communicator over MPI, as started by `mpirun`; all ranks have to call it.
+
+    Args:
+        hosts: the ranks of each host, for the hierarchical all-reduce.
+        timeout_s: how long other ranks are waited for.
+
+    Raises:
+        CollectiveError: mpi4py or an MPI is not installed; it says what to install.
+    """
+    from .mpi_group import MpiGroup
+
+    group = MpiGroup(hosts=hosts)
+    return DistributedCommunicator(group.rank, group.world_size, group, timeout_s=timeout_s)
+
+
 def _meeting_point(comm: DistributedCommunicator) -> SimulatedGroup:
     """Return the oldest group of this size that lacks the rank, or a new one; of none of which a rank has gone."""
     rank, world_size = comm.rank, comm.world_size

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from .communicator import TIMEOUT_S, DistributedCommunicator
 from .errors import START_AGAIN, CollectiveError, named
 from .message_passing import MessageGroup
 from .rank_status import RankStanding
@@ -68,22 +67,6 @@ class MpiGroup(MessageGroup):
                     raise self._lost(f"{named([peer])} did not answer", peer)
                 time.sleep(_PAUSE_S)
         del _open[id(work)]
-
-
-def mpi_communicator(
-    hosts: Sequence[Sequence[int]] | None = None, *, timeout_s: float = TIMEOUT_S
-) -> DistributedCommunicator:
-    """Return this process's communicator over MPI, as started by `mpirun`; all ranks have to call it.
-
-    Args:
-        hosts: the ranks of each host, for the hierarchical all-reduce.
-        timeout_s: how long other ranks are waited for.
-
-    Raises:
-        CollectiveError: mpi4py or an MPI is not installed; it says what to install.
-    """
-    group = MpiGroup(hosts=hosts)
-    return DistributedCommunicator(group.rank, group.world_size, group, timeout_s=timeout_s)
 
 
 def over_ranks(ranks: Sequence[int] | None) -> MpiGroup:
