@@ -204,7 +204,7 @@ def simulated() -> list[Row]:
 
 def lost(rounds: int) -> list[Row]:
     """Time how long the last of the others takes to name a rank that is lost in the middle of a ring."""
-    rows = [_lost_here("stopped", "stop", LOST_TIMEOUT_S, rounds), _lost_here("killed", "kill", 0.0, rounds)]
+    rows = [_lost_here("stopped", "stop", LOST_TIMEOUT_S, rounds), _lost_here("killed", "kill", None, rounds)]
     if missing := missing_requirement():
         return [*rows, Row(f"a host cut off: not measured, as the hosts {missing}")]
     with Lab(SLOW_HOSTS, user_python=Path(sys.prefix)) as lab:
@@ -212,17 +212,17 @@ def lost(rounds: int) -> list[Row]:
     return [*rows, _lost_row("whose host is cut off", taken, "its time-out")]
 
 
-def _lost_here(what: str, how: str, timeout_s: float, rounds: int) -> Row:
+def _lost_here(what: str, how: str, timeout_s: float | None, rounds: int) -> Row:
     """Lose the third of five; one whose connections break is named at once, so that nothing of a time-out counts."""
     taken = []
     for _round in range(min(rounds, 5)):
         with tempfile.TemporaryDirectory() as directory:
-            told = (f"{directory}/store", 2, how, timeout_s or 40.0, "hurried")
+            told = (f"{directory}/store", 2, how, 40.0 if timeout_s is None else timeout_s, "hurried")
             with started([python(LOST_RANKS, rank, 5, *told) for rank in range(5)]) as ranks:
                 found = [rank.told() for rank in ranks if rank is not ranks[2]]
         assert all(item["missing"] == [2] for item in found), found
-        taken.append(max(item["took"] for item in found) - timeout_s)
-    return _lost_row(f"that is {what}", taken, "its time-out" if timeout_s else "its end")
+        taken.append(max(item["took"] for item in found) - (timeout_s or 0.0))
+    return _lost_row(f"that is {what}", taken, "its end" if timeout_s is None else "its time-out")
 
 
 def _lost_on_hosts(hosts: Sequence[Host], port: int) -> float:

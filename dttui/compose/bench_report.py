@@ -175,7 +175,8 @@ def _named(what: Literal["bandwidth", "latency", "inside"], found: Iterable[Slow
 def measured_by(report: BenchReport, environments: Sequence[Environment], now: float) -> list[MeasuredLink]:
     """Return what plans may count on: between hosts, between zones, and inside hosts.
 
-    Inside this machine there is no link. What gloo does inside a host says nothing of its GPUs: the operators go by it.
+    Inside this machine there is no link. By what gloo does inside a host, which says nothing of its GPUs, the operators
+    choose their algorithms.
 
     Args:
         report: of the bench.

@@ -146,7 +146,7 @@ class RecoveredState:
                 if place.node == node.name and node.shared.has_rank(metric.rank):
                     if metric.step is not None:
                         node.shared.steps.take(metric.step)
-                        node.shared.alerts.see_step(metric.step)
+                        node.shared.alerts.see_step(metric.rank, metric.step)
                     node.shared.steps.speed.take(metric)
                     node.shared.watch.feed(metric)  # So that it knows what is usual; what it finds was told.
 

@@ -120,7 +120,7 @@ class PlannedProcess(BaseModel):
     starts_ranks: bool = False
     """Whether it starts the ranks itself, in its own time and by its own launcher."""
     python_path: str = ""
-    """Where the host's own Python looks for modules after all other places; may hold holes."""
+    """Where the Pythons of the process look for modules after those of PYTHONPATH; may hold holes."""
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Any command, once a slot, with the variables that torchrun would set. What it makes of them is its own affair."""
+"""Any command, once a slot with the variables that torchrun would set, or once a node for what starts its own ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dttui.spec.section import Section
 
 
 class Command(Framework):
-    """Starts `run.command` once a slot on every node."""
+    """Starts `run.command` once a slot on every node, or once a node."""
 
     name = "command"
     requires: Sequence[str] = ()
@@ -40,12 +40,12 @@ class Command(Framework):
     @property
     def summary(self) -> str:
         """Its kind of parallelism."""
-        return _("once a slot")
+        return _("once a slot, or once a node")
 
     @property
     def description(self) -> str:
         """What it is for."""
-        return _("Programs that find their place from RANK, WORLD_SIZE and MASTER_ADDR by themselves.")
+        return _("Programs that find their place by themselves; or, once a node, launchers that start their own ranks.")
 
     @property
     def features(self) -> Sequence[str]:
@@ -89,12 +89,15 @@ class Command(Framework):
 
 
 def _once_a_node(layout: JobLayout, node: NodeLayout, of_torch: Mapping[str, str]) -> PlannedProcess:
+    env = process_environment(layout, node, {**of_torch, **node_environment(layout, node)})
+    path = f"{Hole.PAYLOAD}/modules"  # Of what makes ranks of the Pythons that it starts, and of `dttui_collectives`.
+    if layout.run.container is not None:  # Of an engine's own environment nothing comes inside but what is named.
+        env["PYTHONPATH"] = ":".join(filter(None, (env.get("PYTHONPATH"), path)))
     return PlannedProcess(
         name="launcher",
         argv=(*layout.run.prefix, *(layout.run.command or ())),
-        env=process_environment(layout, node, {**of_torch, **node_environment(layout, node)}),
+        env=env,
         cwd=layout.cwd,
         starts_ranks=True,
-        # Also where the ranks that it starts are told apart from all else.
-        python_path=f"{Hole.PAYLOAD}/modules",
+        python_path=path if layout.run.container is None else "",
     )

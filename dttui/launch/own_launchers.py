@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 from collections.abc import Iterator
@@ -10,41 +11,60 @@ from pathlib import Path
 from dttui.i18n import _
 from dttui.launch.command_line import files_of
 from dttui.planning.models import Plan
-from dttui.spec.findings import Finding, error
+from dttui.spec.findings import Finding, error, warning
 from dttui.spec.models import Run
 
-MOST_BYTES = 1 << 20
+MOST_BYTES = 1 << 18
 """Of a script of a shell that is read."""
-_LAUNCHERS = re.compile(
-    r"""(?mx)
-    (?: ^ | [;&|(){}`] | \b(?:then|do|else|exec|time|nohup|env|sudo) \b ) \s*
-    (?: [A-Za-z_]\w* = (?: "[^"]*" | '[^']*' | \S* ) \s+ )*  # variables of this command alone
-    (?: (?: uv | conda | poetry | pdm ) \s+ run \s+ (?: -\S+ \s+ (?: [^-\s]\S* \s+ )? )* )?
-    (?: numactl \s+ (?: -\S+ \s+ )* )?
-    (?: \S*/ )?
+MOST_CHARACTERS = 2000
+"""Of a line of it."""
+_BEGIN = re.compile(r"(?:^|[;&|(){}`]|\b(?:then|do|else|exec|time|nohup|env)\b)\s*")
+"""Where a command begins in a line of a shell's."""
+_BEFORE = re.compile(
+    r"""(?x)
+    [A-Za-z_]\w* = (?: "[^"]*" | '[^']*' | [^\s"']* ) \s+  # a variable of this command alone
+    | (?: uv | conda | poetry | pdm ) \s+ run \s+
+    | (?: numactl | sudo | timeout | nice | stdbuf | env | exec | nohup | time | srun ) \s+
+    | (?: -n | --name | -p | --prefix | --with | --extra ) \s+ \S+ \s+
+    | -\S+ \s+ (?: \d\S* \s+ )?  # an option of theirs, and its number
+    | \d\S* \s+  # seconds of timeout
+    """
+)
+"""What may stand before the program itself."""
+_LAUNCHER = re.compile(
+    r"""(?x)
+    (?: [^\s/;&|(){}`]*/ )*
     (
         torchrun | deepspeed
         | accelerate \s+ launch
-        | python[\d.]* \s+ (?: -\w \s+ )* -m \s+ torch\.distributed\.(?: run | launch )
-        | python[\d.]* \s+ (?: -\w \s+ )* -m \s+ accelerate\.commands\.launch
-        | llamafactory-cli \s+ train | axolotl \s+ train
+        | (?: python[\d.]* | "?\$\{?\w+\}?"? ) \s+ (?: -\w \s+ )* -m
+          \s+ (?: torch\.distributed\.(?: run | launch ) | accelerate\.commands\.launch )
+        | llamafactory-cli \s+ train | axolotl \s+ train | swift \s+ (?: pt | sft | rlhf )
     )
     (?= \s | $ )
     """
 )
-_COMMENT = re.compile(r"(?m)(?:^|\s)#.*$")
-_CONTINUED = re.compile(r"\\\n")
+_COMMENT = re.compile(r"(?:^|\s)#.*$")
 _SHELLS = {"sh", "bash", "dash", "zsh", "ksh"}
 
 
 def launcher_in(text: str) -> str | None:
     """Return the first launcher that a text of a shell's starts, as it is written there."""
-    found = _LAUNCHERS.search(_CONTINUED.sub(" ", _COMMENT.sub("", text)))
-    return " ".join(found[1].split()) if found is not None else None
+    for line in text.replace("\\\n", " ").splitlines():
+        told = _COMMENT.sub("", line[:MOST_CHARACTERS])
+        for begin in _BEGIN.finditer(told):
+            place = begin.end()
+            while before := _BEFORE.match(told, place):
+                place = before.end()
+            if found := _LAUNCHER.match(told, place):
+                return " ".join(found[1].split())
+    return None
 
 
 def check_launchers(run: Run, plan: Plan, directory: Path | None) -> Iterator[Finding]:
-    """Yield an error where a command that is started once a GPU starts a launcher.
+    """Yield a finding where a command that is started once a GPU starts a launcher: of a script of a shell's a warning.
+
+    Such a script may start it in some cases alone, which only running it would tell.
 
     Args:
         run: of the job.
@@ -53,32 +73,39 @@ def check_launchers(run: Run, plan: Plan, directory: Path | None) -> Iterator[Fi
     """
     if run.command is None or run.per == "node" or all(node.slots < 2 for node in plan.nodes):
         return
-    for where, text in _texts(run.command, directory):
-        name = launcher_in(text)
-        if name is None:
-            continue
+    hint = _("Use run.per: node, by which it is started once a node and told its place.")
+    # Quoted as one word each: what a word holds is a script's.
+    name = launcher_in(
+        " ".join(word if shlex.quote(word) == word or word.startswith("$") else "''" for word in run.command)
+    )
+    if name is not None:
         message = _(
             "{program} starts ranks of its own, and the job starts it once a GPU: two copies would fight for the port"
         )
-        if where is not None:
+        yield error("launcher-inside", "run.command", message.format(program=name), hint)
+        return
+    for where, text in _scripts(run.command, directory):
+        name = launcher_in(text)
+        if name is not None:
             message = _(
                 "{file} runs {program}, which starts ranks of its own, and the job starts it once a GPU: two copies "
                 "would fight for the port"
             )
-        hint = _("Use run.per: node, by which it is started once a node and told its place.")
-        yield error("launcher-inside", "run.command", message.format(program=name, file=where), hint)
-        return
+            yield warning("launcher-inside", "run.command", message.format(program=name, file=where), hint)
+            return
 
 
-def _texts(command: tuple[str, ...], directory: Path | None) -> Iterator[tuple[str | None, str]]:
-    """Yield what a command says, and the scripts of a shell that it runs, by their names."""
-    yield None, shlex.join(command)
-    if len(command) > 2 and Path(command[0]).name in _SHELLS and command[1].startswith("-") and "c" in command[1]:
-        yield None, command[2]
+def _scripts(command: tuple[str, ...], directory: Path | None) -> Iterator[tuple[str, str]]:
+    """Yield the scripts of a shell that a command gives or runs, by their names."""
+    is_shells = Path(command[0]).name in _SHELLS
+    given = next((place for place, word in enumerate(command[:-1]) if re.fullmatch(r"-\w*c", word)), None)
+    if is_shells and given is not None:
+        yield f"{Path(command[0]).name} -c", command[given + 1]
     if directory is None:
         return
     for file in files_of(command):
         path = directory / file
-        is_shells = path.suffix in (".sh", ".bash", ".slurm", ".sbatch") or Path(command[0]).name in _SHELLS
-        if is_shells and path.is_file() and path.stat().st_size <= MOST_BYTES:
-            yield file, path.read_text(encoding="utf-8", errors="replace")
+        if is_shells or path.suffix in (".sh", ".bash", ".slurm", ".sbatch"):
+            with contextlib.suppress(OSError):
+                if path.is_file() and path.stat().st_size <= MOST_BYTES:
+                    yield file, path.read_text(encoding="utf-8", errors="replace")

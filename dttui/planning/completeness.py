@@ -71,5 +71,5 @@ def _check_variables(run: Run) -> list[Finding]:
     return [
         error("reserved-variable", subject, _("the job may not set {name}").format(name=name), hint, path=path)
         for subject, name, path in named
-        if is_reserved(name)
+        if is_reserved(name, run.per)
     ]

@@ -156,7 +156,7 @@ class Run(Section):
     """Names of variables whose values come from dttui's own environment; never written down."""
     prefix: tuple[Text, ...] = ()
     """Put before the command, such as `numactl --localalloc`."""
-    per: Literal["slot", "node"] = "slot"
+    per: Literal["gpu", "node"] = "gpu"
     """How often a command is started; framework `command` only. `node`: once, for what starts its own ranks."""
     warm_start: bool = Field(default=False, json_schema_extra=LAUNCHED)
     """Fork torchrun and the ranks from a process on each host that keeps torch imported; it stays for later jobs."""

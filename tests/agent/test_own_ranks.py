@@ -28,8 +28,8 @@ def files(tmp_path: Path) -> AttemptFiles:
     return files
 
 
-def run(files: AttemptFiles, code: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run Python code as a launcher of the script's own would start it as rank 5, the second of its node."""
+def run(files: AttemptFiles, code: str, script: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run Python code, or a script, as a launcher of its own would start it as rank 5, the second of its node."""
     told = {
         "PYTHONPATH": f"{files.payload}/modules",
         "DTTUI_LOGS": str(files.logs),
@@ -37,7 +37,7 @@ def run(files: AttemptFiles, code: str, **more: str) -> subprocess.CompletedProc
         **{"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "6", "MASTER_PORT": "29511"},
     }
     with (files.logs / "launcher.out").open("ab") as out, (files.logs / "launcher.err").open("ab") as err:
-        command = [sys.executable, "-c", code]
+        command = [sys.executable, *(["-c", code] if script is None else [str(script)])]
         return subprocess.run(
             command, env={**os.environ, **told, **more}, stdout=out, stderr=err, text=True, check=False
         )
@@ -55,7 +55,7 @@ def read(path: Path) -> Any:
         ({"LOCAL_RANK": "1", "WORLD_SIZE": "8"}, 5),
         # Each node's launcher has numbered its ranks by itself, or all in another order.
         ({"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}, 5),
-        ({"RANK": "9", "LOCAL_RANK": "0", "WORLD_SIZE": "12"}, 4),
+        ({"RANK": "5", "LOCAL_RANK": "0", "WORLD_SIZE": "12"}, 4),
         # More processes than the job has slots on the node.
         ({"RANK": "9", "LOCAL_RANK": "4", "WORLD_SIZE": "12"}, None),
         ({"RANK": "5", "WORLD_SIZE": "8"}, None),
@@ -82,23 +82,49 @@ def test_a_rank_is_announced_has_logs_of_its_own_and_a_good_end(files: AttemptFi
     assert [*files.failures.iterdir()] == []
 
 
-def test_an_exception_is_kept_as_that_and_the_scripts_own_hook_is_called(files: AttemptFiles) -> None:
-    code = "import sys; sys.excepthook = lambda *told: print('tracked', told[1])\nraise ValueError('broken')"
-    assert run(files, "raise ValueError('broken')").returncode == 1
+@pytest.mark.parametrize(
+    "hook", ["", "import sys; sys.excepthook = lambda *told: print('tracked', told[1])\n"], ids=["none", "its own"]
+)
+def test_an_exception_is_kept_also_where_the_script_has_a_hook_that_calls_no_other(
+    hook: str, files: AttemptFiles
+) -> None:
+    assert run(files, f"{hook}raise ValueError('broken')").returncode == 1
     failure = read(files.failures / "5.json")
     assert (failure["error"], failure["exit_code"], failure["local_rank"]) == ("ValueError: broken", 1, 1)
     assert failure["traceback"].startswith("Traceback")
-    assert "ValueError: broken" in (files.logs / "5.err").read_text()
+    told = (files.logs / f"5.{'out' if hook else 'err'}").read_text()
+    assert ("tracked broken" if hook else "ValueError: broken") in told
     assert not (files.ranks / "5.ended.json").exists()
-    run(files, code)
-    assert "tracked broken" in (files.logs / "5.out").read_text()
 
 
-@pytest.mark.parametrize("leaves", ["sys.exit(3)", "os._exit(3)", "sys.exit('no')"])
-def test_a_bad_exit_is_no_good_end(files: AttemptFiles, leaves: str) -> None:
-    assert run(files, f"import os, sys; {leaves}").returncode != 0
+@pytest.mark.parametrize(
+    "leaves", ["sys.exit(3)", "os._exit(3)", "sys.exit('no')", "exit(3)", "raise SystemExit(3)", "sys.exit(main())"]
+)
+def test_a_bad_exit_is_no_good_end(leaves: str, files: AttemptFiles, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"import os, sys\ndef main(): return 2\n{leaves}\n")
+    assert run(files, "", script=script).returncode == (2 if "main" in leaves else 1 if "no" in leaves else 3)
     assert (files.ranks / "5.json").exists()
     assert not (files.ranks / "5.ended.json").exists()
+
+
+def test_of_several_processes_of_a_rank_the_last_one_counts(files: AttemptFiles) -> None:
+    """As a launcher starts them one after another: it tries again, or looks at the host first."""
+    run(files, "raise ValueError('the first round')")
+    assert (files.failures / "5.json").exists()
+    assert run(files, "print('well')").returncode == 0
+    assert not (files.failures / "5.json").exists()
+    assert (files.ranks / "5.ended.json").exists()
+    run(files, "import os; os._exit(9)")
+    assert not (files.ranks / "5.ended.json").exists()
+
+
+def test_helpers_of_multiprocessing_are_no_ranks(files: AttemptFiles) -> None:
+    """Lightning's own process tells its place after it has begun: whatever it starts then is none."""
+    helper = "from multiprocessing.resource_tracker import main; print('tracks')"
+    assert run(files, helper).returncode == 0
+    assert not (files.ranks / "5.json").exists()
+    assert (files.logs / "launcher.out").read_text() == "tracks\n"
 
 
 def test_what_a_rank_starts_is_no_rank(files: AttemptFiles) -> None:
@@ -116,7 +142,7 @@ def test_output_that_is_led_elsewhere_stays_there(files: AttemptFiles) -> None:
         "subprocess.run([sys.executable, '-c', 'print(1)'], stdout=subprocess.PIPE, "
         "env={**os.environ, 'RANK': '5', 'LOCAL_RANK': '1'})"
     )
-    outer = {"LOCAL_RANK": "", "RANK": ""}  # A launcher, which reads what its ranks print.
+    outer: dict[str, Any] = {"LOCAL_RANK": "", "RANK": ""}  # A launcher, which reads what its ranks print.
     inner = f"import os, subprocess, sys; sys.exit({starts}.stdout != b'1\\n')"
     assert run(files, inner, **outer).returncode == 0
     assert read(files.ranks / "5.json")["local_rank"] == 1

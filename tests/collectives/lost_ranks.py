@@ -99,9 +99,9 @@ def go_on(comm: DistributedCommunicator) -> None:
         tell(rank=comm.rank, ranks=comm.original_ranks)
 
 
-def main(rank: int, world_size: int, store: str, victim: int, how: str, timeout_s: float, patience: str = "") -> None:
-    """Meet in a file, or at an address; with `hurried` wait for answers no longer than jobs do."""
-    if how != "late" and patience != "hurried":
+def main(rank: int, world_size: int, store: str, victim: int, how: str, timeout_s: float, *, hurried: bool) -> None:
+    """Meet in a file, or at an address; hurried, wait for answers no longer than jobs do."""
+    if how != "late" and not hurried:
         be_patient()
     host, _, port = store.rpartition(":")
     place = (
@@ -127,5 +127,5 @@ if __name__ == "__main__":
         int(sys.argv[4]),
         sys.argv[5],
         float(sys.argv[6]),
-        *sys.argv[7:],
+        hurried="hurried" in sys.argv[7:],
     )

@@ -5,12 +5,13 @@ It is told apart by its environment, and announced and asked as `rank.py` does f
 
 from __future__ import annotations
 
+import atexit
+import builtins
 import contextlib
 import importlib.machinery
 import json
 import os
 import sys
-import traceback
 import types
 from collections.abc import Callable
 
@@ -28,41 +29,45 @@ def adopt() -> None:
     """Announce this process as the rank that its environment says it is, unless it was started by one."""
     rank = rank_of_environment(os.environ)
     logs = os.environ.get("DTTUI_LOGS")
-    if rank is None or logs is None:
+    if rank is None or logs is None or _is_helper():
         return
     home = os.path.dirname(logs)
     record = os.path.join(home, "ranks", f"{rank}.json")
     if _is_ancestor(record):
         return  # A worker of a data loader, or whatever else a rank starts.
     of_rank = _beside("rank")
+    # Its launcher may have started one before it.
+    for earlier in (f"ranks/{rank}.ended.json", f"ranks/{rank}.group.json", f"failures/{rank}.json"):
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(home, earlier))
     for descriptor, stream in ((1, "out"), (2, "err")):
         if _is_file(descriptor, os.path.join(logs, f"{LAUNCHER_LOG}.{stream}")):
             of_rank.redirect(descriptor, os.path.join(logs, f"{rank}.{stream}"))
     started = of_rank.start_time()
-    local_rank = os.environ.get("LOCAL_RANK", "")
-    place = {"local_rank": int(local_rank)} if local_rank.isdigit() else {}
+    place = {"local_rank": int(os.environ["LOCAL_RANK"])}
     port = os.environ.get("MASTER_PORT", "")
     place |= {"port": int(port)} if port.isdigit() else {}
     of_rank.write(record, {"pid": os.getpid(), "start_time": started, **place})
-    _tell_the_end(of_rank, home, str(rank), *of_rank.begin_watching(home, str(rank), started))
+    _End(of_rank, home, str(rank), of_rank.begin_watching(home, str(rank), started)).look_out()
 
 
 def rank_of_environment(environment: Any) -> int | None:
-    """Return the rank that an environment names, of those that this node may have; `None` for a process that is none.
+    """Return the rank by the place that an environment names, of those of this node; `None` for a process that is none.
 
-    Where it names another, launchers have numbered ranks otherwise, or each node's by itself: then it is by its place.
+    By its place and not by RANK: launchers may number ranks otherwise than dttui does, or those of each node by itself.
+    Lightning gives no RANK to those that it starts.
     """
     first, _colon, count = environment.get(RANKS, "").partition(":")
-    if not (first.isdigit() and count.isdigit()):
+    local = environment.get("LOCAL_RANK", "")
+    if not (first.isdigit() and count.isdigit() and local.isdigit() and environment.get("WORLD_SIZE", "").isdigit()):
         return None
-    told, local = environment.get("RANK", ""), environment.get("LOCAL_RANK", "")
-    if not environment.get("WORLD_SIZE", "").isdigit() or not local.isdigit():
-        return None
-    own = range(int(first), int(first) + int(count))
-    if told.isdigit() and int(told) in own:
-        return int(told)
-    # Lightning starts all but the first of a node by itself, and gives them no RANK.
-    return own[int(local)] if int(local) < len(own) else None
+    return int(first) + int(local) if int(local) < int(count) else None
+
+
+def _is_helper() -> bool:
+    """Whether it is a process of multiprocessing's, whose parent may be a rank that nobody could know for one."""
+    words = getattr(sys, "orig_argv", [])
+    return any(word.startswith("from multiprocessing.") for word in words[1:4])
 
 
 def _is_ancestor(record: str) -> bool:
@@ -87,38 +92,73 @@ def _is_file(descriptor: int, path: str) -> bool:
     return False
 
 
-def _tell_the_end(
-    of_rank: types.ModuleType, home: str, rank: str, end_watch: Callable[[], None], end_measuring: Callable[[], bool]
-) -> None:
-    """Have a good end noted, and an exception that nobody catches kept for dttui."""
-    pid, has_failed = os.getpid(), False
-    before, leave = sys.excepthook, sys.exit
+class _End:
+    """Has a good end of this process noted, and an exception that nobody catches kept for dttui.
 
-    def failed(kind: type[BaseException], error: BaseException, frames: types.TracebackType | None) -> None:
-        nonlocal has_failed
-        if os.getpid() == pid:
-            has_failed = True
+    With which code a process ends nobody can tell from within: where that may be another than 0, no end is noted.
+    """
+
+    def __init__(
+        self,
+        of_rank: types.ModuleType,
+        home: str,
+        rank: str,
+        watching: tuple[Callable[[], None], Callable[[], bool]],
+    ) -> None:
+        self._of_rank, self._home, self._rank = of_rank, home, rank
+        self._end_watch, self._end_measuring = watching
+        self._pid, self._code = os.getpid(), 0
+        self._hook, self._exit, self._leave = sys.excepthook, sys.exit, os._exit
+
+    def look_out(self) -> None:
+        """Hear of exceptions and exits from now on."""
+        atexit.register(self._end_measured)  # First, so that it is called last.
+        sys.excepthook, sys.exit = self._failed, self._exited  # type: ignore[assignment]  # it never comes back either
+        for name in ("exit", "quit"):
+            if hasattr(builtins, name):
+                setattr(builtins, name, self._exited)
+        self._of_rank.at_the_end(self._end_well)
+
+    def _failed(self, kind: type[BaseException], error: BaseException, frames: types.TracebackType | None) -> None:
+        self._keep(error)
+        self._hook(kind, error, frames)
+
+    def _keep(self, error: BaseException) -> None:
+        if self._code == 0 and os.getpid() == self._pid:
+            self._code = 130 if isinstance(error, KeyboardInterrupt) else 1
             with contextlib.suppress(Exception):
-                text = "".join(traceback.format_exception(kind, error, frames))
-                told = "".join(traceback.format_exception_only(kind, error)).strip()
-                of_rank.keep_failure(home, rank, 130 if issubclass(kind, KeyboardInterrupt) else 1, told, text)
-        before(kind, error, frames)
+                told, text = self._of_rank.describe(error, error.__traceback__)
+                self._of_rank.keep_failure(self._home, self._rank, self._code, told, text)
 
-    def exited(status: Any = None, /) -> None:
-        nonlocal has_failed
-        # Nobody else can tell at the end with which code that is.
-        has_failed = has_failed or (os.getpid() == pid and status not in (None, 0))
-        leave(status)
+    def _exited(self, status: Any = None, /) -> None:
+        if os.getpid() == self._pid and status not in (None, 0):
+            self._code = status if isinstance(status, int) else 1
+        self._exit(status)
 
-    def end_well() -> None:
-        if os.getpid() == pid:
-            end_measuring()
-            if not has_failed:
-                end_watch()
-                of_rank.write_end(home, rank)
+    def _end_well(self) -> None:
+        if os.getpid() != self._pid:
+            return
+        # A hook of the script's own may not have called the one before.
+        error = getattr(sys, "last_value", None)
+        if error is not None:
+            self._keep(error)
+        if self._code == 0 and not _raises_exits():
+            self._end_watch()
+            self._of_rank.write_end(self._home, self._rank)
 
-    sys.excepthook, sys.exit = failed, exited  # type: ignore[assignment]  # it never comes back either
-    of_rank.at_the_end(end_well)
+    def _end_measured(self) -> None:
+        if os.getpid() == self._pid and not self._end_measuring() and not _raises_exits():
+            sys.stdout.flush()
+            sys.stderr.flush()
+            self._leave(self._code)
+
+
+def _raises_exits() -> bool:
+    """Whether the script raises SystemExit by itself, of which nothing tells with which code."""
+    path = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    with contextlib.suppress(OSError, TypeError), open(path, encoding="utf-8", errors="replace") as stream:
+        return "SystemExit" in stream.read()
+    return False
 
 
 def _beside(name: str) -> types.ModuleType:

@@ -82,7 +82,7 @@ def main(argv: list[str]) -> None:
         _leave_out(frames, "communication.py")
         code = 130 if isinstance(error, KeyboardInterrupt) else 1
         if os.getpid() == pid:  # Else it is a child that the script forked, and not the rank.
-            told, text = _describe(error, frames)
+            told, text = describe(error, frames)
             keep_failure(home, rank, code, told, text)
         sys.stdout.flush()
         # The script's own hook, where it has one: experiment trackers learn so that a run has failed.
@@ -225,7 +225,7 @@ def at_the_end(call: Callable[[], None]) -> None:
     os._exit = leave_at_once  # type: ignore[assignment]  # it never comes back either
 
 
-def _describe(error: BaseException, frames: types.TracebackType | None) -> tuple[str, str]:
+def describe(error: BaseException, frames: types.TracebackType | None) -> tuple[str, str]:
     """Return the last lines of the traceback, which say what it was, and all of it."""
     try:
         text = "".join(traceback.format_exception(type(error), error, frames))

@@ -129,8 +129,8 @@ class AlertWatch:
         """Of steps that have to come before they are over."""
         self._silent: set[str] = set()
         """Nodes of which nobody knows whether they make steps."""
-        self._furthest: int | None = None
-        """Step of the attempt; nothing is stalled before there is one."""
+        self._steps: dict[int, int] = {}
+        """Rank → the step that it has reported last; nothing is stalled before there is one."""
 
     def begin(self, attempt: int, restart: Callable[[str], None] | None) -> None:
         """Belong to an attempt from now on. What ended the one before may be told of this one at once.
@@ -141,7 +141,8 @@ class AlertWatch:
         """
         if self._attempt is not None:
             self._silent.clear()
-        self._attempt, self._restart, self._furthest = attempt, restart, None
+        self._attempt, self._restart = attempt, restart
+        self._steps.clear()
         self._expect_no_step()
         for rule in self._rules:
             if rule.alert.action == "restart":
@@ -169,7 +170,7 @@ class AlertWatch:
     def see_metric(self, node: str, metric: Metric) -> None:
         """Take one report of a rank."""
         if metric.step is not None:
-            self.see_step(metric.step)
+            self.see_step(metric.rank, metric.step)
         now = time.monotonic()
         for rule in self._rules:
             condition = rule.metric
@@ -181,10 +182,13 @@ class AlertWatch:
                 value = metric.value(REPORTED[name])
             self._judge(rule, metric.rank, value, now, node, rank=metric.rank, step=metric.step)
 
-    def see_step(self, step: int) -> None:
-        """Take a step that a rank has reported: from the furthest on, the next one is waited for."""
-        if self._furthest is None or step > self._furthest:
-            self._furthest = step
+    def see_step(self, rank: int, step: int) -> None:
+        """Take a step that a rank has reported: from then on another one is waited for, of whichever rank.
+
+        It need not be further: some scripts count anew in each epoch, or go back to an earlier state.
+        """
+        if self._steps.get(rank) != step and (rank in self._steps or len(self._steps) < MAX_SUBJECTS):
+            self._steps[rank] = step
             self._expect_step()
 
     def see_sample(self, node: str, sample: HostSample, clock_offset_s: float = 0.0) -> None:
@@ -239,7 +243,7 @@ class AlertWatch:
         """Wait for a step from now on, where there was one and all nodes are heard of."""
         self._expect_no_step()
         wanted = [rule for rule in self._rules if rule.state is not None and rule.state.subject == "steps"]
-        if wanted and self._furthest is not None and not self._silent:
+        if wanted and self._steps and not self._silent:
             loop = asyncio.get_running_loop()
             self._stalls = [
                 loop.call_later(rule.state.for_s, self._tell_stalled, rule) for rule in wanted if rule.state is not None
@@ -247,13 +251,10 @@ class AlertWatch:
 
     def _tell_stalled(self, rule: _Rule) -> None:
         if rule.state is not None and rule.may_tell("steps", time.monotonic()):
-            message = msg(
-                "{alert}: no step for {seconds:.0f} s, since step {step}",
-                alert=rule.title,
-                seconds=rule.state.for_s,
-                step=self._furthest,
-            )
-            self._tell(rule, message, None, None, step=self._furthest)
+            seconds, step = rule.state.for_s, max(self._steps.values())
+            message = msg("{alert}: no step for {seconds:.0f} s, since step {step}",
+                          alert=rule.title, seconds=seconds, step=step)  # fmt: skip
+            self._tell(rule, message, None, None, step=step)
 
     def _forget_timers(self, node: str) -> None:
         for timer in self._timers.pop(node, ()):

@@ -17,6 +17,7 @@ from dttui.engine.checkpoints.replication.placing import PlacedCheckpoint
 from dttui.frameworks import traits_of
 from dttui.frameworks.traits import Spread
 from dttui.jobs.outcome import AttemptOutcome, Stage
+from dttui.planning.models import Plan
 from dttui.planning.resumption import Resume
 from dttui.spec.failure_causes import CauseKind, kind_of
 
@@ -81,23 +82,26 @@ def written_in(
 
 
 def lost_writers(
-    attempt: int, framework: str | None, history: Sequence[AttemptOutcome], having: Collection[str]
+    plan: Plan, outcome: AttemptOutcome | None, having: Collection[str], answered: Collection[str]
 ) -> list[str]:
     """Return the nodes of which nobody has the part any more that each of several wrote of an attempt's checkpoints.
 
-    None where each node's are whole: where one alone wrote, or the framework's ranks are replicas of each other.
+    None where each node's are whole: where one alone wrote, or the framework's ranks are replicas of each other. Of
+    several that have some each wrote a part, and so did one that is gone.
 
     Args:
-        attempt: which.
-        framework: of the job.
-        history: how attempts ended.
+        plan: of the attempt.
+        outcome: how it ended; `None` where nobody knows.
         having: nodes whose checkpoints somebody has.
+        answered: nodes that say what they have.
     """
-    if not set(traits_of(framework).spreads) - {Spread.REPLICAS}:
+    if not having or not set(traits_of(plan.framework).spreads) - {Spread.REPLICAS}:
         return []
-    nodes = next((outcome.nodes for outcome in history if outcome.attempt == attempt), {})
-    wrote = [name for name, node in nodes.items() if node.checkpoint_bytes is not None]
-    return [name for name in wrote if name not in having] if len(wrote) > 1 else []
+    ended = outcome.nodes if outcome is not None else {}
+    wrote = {name for name, node in ended.items() if node.checkpoint_bytes is not None} | set(having)
+    gone = {node.name for node in plan.nodes} - set(answered)
+    lost = wrote | (gone if len(wrote) > 1 else set())
+    return [node.name for node in plan.nodes if node.name in lost and node.name not in having]
 
 
 def newest_of(written: Mapping[int, Sequence[PlacedCheckpoint]]) -> dict[int, PlacedCheckpoint]:

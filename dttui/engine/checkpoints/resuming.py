@@ -74,7 +74,7 @@ async def find_resume(
         held = itertools.chain.from_iterable(copies.values())
         answers = without_foreign(await own_answers(nodes, before, unwanted, resumption, log, held), begun, nodes)
         if stores is None:
-            found = _own(before, answers, [] if resumption.shared else history, log)
+            found = _own(before, answers, history, resumption, log)
         else:
             found = await _placed(before, answers, copies, unwanted, nodes, stores, resumption, history, log)
         tell_passed(answers, found.attempt if found is not None else 0, log)
@@ -99,9 +99,10 @@ async def _placed(
     for attempt, bound in before.items():
         ranks = {node.name: node.node_rank for node in bound.plan.nodes}
         written = written_in(attempt, ranks, answers, copies, unwanted)
-        if written and _lacks_parts(attempt, bound, history, {name for name in ranks if ranks[name] in written}, log):
-            continue
         while written and (picked := newest_of(written)):
+            having = {name for name, rank in ranks.items() if written.get(rank)}
+            if _lacks_parts(attempt, bound, history, having, answers, log):
+                break
             resume = await place(attempt, picked, nodes, stores, resumption, log)
             if isinstance(resume, Resume):
                 return _said(resume, picked[min(picked)].found.form, log)
@@ -113,6 +114,7 @@ def _own(
     before: Mapping[int, BoundPlan],
     answers: Mapping[str, Mapping[CheckpointPlace, CheckpointsOf]],
     history: Sequence[AttemptOutcome],
+    resumption: Resumption,
     log: AttemptLog,
 ) -> Resume | None:
     """Return the newest of some attempts, where each host has what it has."""
@@ -130,16 +132,22 @@ def _own(
                     message = msg("{host}: {reason}", host=name, reason=agent_text(found.detail, found.detail_notice))
                     log.tell(warning("checkpoints-unseen", name, message))
         chosen = choose(complete)
-        if chosen and not _lacks_parts(attempt, bound, history, complete, log):
+        if chosen and (resumption.shared or not _lacks_parts(attempt, bound, history, complete, answers, log)):
             return _resume_and_tell(attempt, chosen, searched, log)
     return None
 
 
 def _lacks_parts(
-    attempt: int, bound: BoundPlan, history: Sequence[AttemptOutcome], having: Collection[str], log: AttemptLog
+    attempt: int,
+    bound: BoundPlan,
+    history: Sequence[AttemptOutcome],
+    having: Collection[str],
+    answered: Collection[str],
+    log: AttemptLog,
 ) -> bool:
     """Tell, and return, whether a host that wrote a part of an attempt's checkpoints is gone with it."""
-    lost = lost_writers(attempt, bound.plan.framework, history, having)
+    outcome = next((item for item in history if item.attempt == attempt), None)
+    lost = lost_writers(bound.plan, outcome, having, answered)
     for name in lost:
         message = msg(
             "{host} wrote a part of each checkpoint of attempt {attempt}, which nobody else has",

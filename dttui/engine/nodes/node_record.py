@@ -199,7 +199,7 @@ class NodeRecord:
             raise next(iter(refused.values()))
 
     def _take(self, chunk: LogChunk, data: bytes) -> None:
-        if data and not chunk.stream.startswith(f"{LAUNCHER}."):
+        if data and (self._planned().starts_own_ranks or not chunk.stream.startswith(f"{LAUNCHER}.")):
             self._shared.steps.heard_at = time.monotonic()
         if chunk.stream in (METRICS_STREAM, TRAINER_STREAM):
             if not takes_metrics(self._directory, self._shared.backlog):

@@ -160,7 +160,10 @@ class TogetherWatch:
         apart = self._apart(said) if said is not None else None
         if apart is None and self.is_required and self._is_judged and (said is None or not said.groups):
             message = msg("whether the ranks have formed a process group is not known")
-            apart = Apart(message, msg("An agent too old does not tell: `dttui agents upgrade`."), is_final=True)
+            why = msg("An agent too old does not tell: `dttui agents upgrade`.")
+            if any(node.planned.starts_own_ranks for node in self._nodes()):
+                why = msg("Of what the command has started no Python was seen as a rank: it has to keep PYTHONPATH.")
+            apart = Apart(message, why, is_final=True)
         if apart is not None:
             self._tell(apart)
         elif said is not None and said.groups:

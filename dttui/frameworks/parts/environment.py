@@ -47,9 +47,21 @@ RANK_VARIABLES = {
 """What torchrun sets on every rank (torch/distributed/elastic/agent/server/local_elastic_agent.py)."""
 
 
-def is_reserved(name: str) -> bool:
-    """Whether a job must leave a variable alone."""
-    return name in RANK_VARIABLES or (name.startswith("DTTUI_") and name not in FREE)
+PLACES = ("NNODES", "NODE_RANK", "NPROC_PER_NODE", "MASTER_ADDR", "MASTER_PORT")
+"""What tells a launcher that is started once a node its place."""
+NODE_VARIABLES = {*PLACES, *(f"PET_{name}" for name in PLACES), "NUM_NODES", "GPUS_PER_NODE"}
+"""The same, and by other names."""
+
+
+def is_reserved(name: str, per: str = "gpu") -> bool:
+    """Whether a job must leave a variable alone.
+
+    Args:
+        name: of the variable.
+        per: how often its command is started, as `run.per` says it.
+    """
+    is_ours = name.startswith("DTTUI_") and name not in FREE
+    return is_ours or name in RANK_VARIABLES or (per == "node" and name in NODE_VARIABLES)
 
 
 def process_environment(layout: JobLayout, node: NodeLayout, own: Mapping[str, str] | None = None) -> dict[str, str]:

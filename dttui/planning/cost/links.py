@@ -23,7 +23,7 @@ CROSS_ZONE_LATENCY_S = 8e-3
 MOST_CLUSTERS = 4
 """Of hosts or zones of the same names: each address that a host had is one, and none is ever said to be gone."""
 LinkKind = Literal["zones", "hosts", "inside", "inside-by-gloo"]
-"""What a link is between: two zones, two hosts, or the GPUs of one host."""
+"""What a link is between: two zones, two hosts, the GPUs of one host by NCCL, or the ranks of one by gloo."""
 LinkKey = tuple[str, frozenset[str]]
 """Kind and the two ends."""
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from dtagent.protocol.events import JobState
 
-from dttui.engine.checkpoints.resume_choice import resumed_in_vain
+from dttui.engine.checkpoints.resume_choice import lost_writers, resumed_in_vain
 from dttui.jobs.outcome import AttemptOutcome, NodeEnd, NodeOutcome, Stage
 from dttui.planning.resumption import Resume
+from tests.unit.jobs.test_follow import plan_for
 
 ONLY = Resume(checkpoint="/c/step-1000", directory="/c", step=1000)
 
@@ -60,3 +61,27 @@ def test_a_checkpoint_that_the_script_could_not_read_is_passed_over_at_once() ->
     assert resumed_in_vain({0: None, 1: ONLY}, [attempt(0, "killed"), unread]) == ["/c/step-1000"]
     later = unread.model_copy(update={"first_step": 1001})
     assert resumed_in_vain({0: None, 1: ONLY}, [attempt(0, "killed", 1), later]) == []
+
+
+@pytest.mark.parametrize(
+    ("wrote", "having", "answered", "lost"),
+    [
+        ("", "ab", "ab", ""),
+        ("", "ab", "abc", ""),  # That answers and has none.
+        ("", "ab", "ab", "c"),
+        ("abc", "a", "ab", "bc"),
+        ("ac", "a", "ab", "c"),
+        ("", "a", "ab", ""),  # It may have written all by itself.
+        ("a", "a", "a", ""),
+        ("abc", "", "ab", ""),
+    ],
+)
+def test_who_was_one_of_several_that_wrote_and_is_gone_has_taken_its_part_with_it(
+    wrote: str, having: str, answered: str, lost: str
+) -> None:
+    plan = plan_for(*("abc" if lost or "c" in answered or having != "ab" else "ab"))
+    nodes = {name: NodeOutcome(end=NodeEnd.LOST, checkpoint_bytes=9 if name in wrote else None) for name in "abc"}
+    outcome = attempt(0, "node-lost", 1).model_copy(update={"nodes": nodes})
+    sharded = plan.model_copy(update={"framework": "pytorch-fsdp"})
+    assert lost_writers(sharded, outcome, having, answered) == [*lost]
+    assert lost_writers(plan.model_copy(update={"framework": "pytorch-ddp"}), outcome, having, answered) == []

@@ -352,7 +352,14 @@ def group_over(process_group: Any) -> MessageGroup:
     if backend_of(process_group, "cpu") == "mpi":
         from .mpi_group import over_ranks  # Few have an MPI.
 
-        return over_ranks(dist.get_process_group_ranks(process_group) if process_group is not None else None)
+        made = over_ranks(dist.get_process_group_ranks(process_group) if process_group is not None else None)
+        place = (dist.get_rank(process_group), dist.get_world_size(process_group))
+        if (made.rank, made.world_size) != place:
+            raise CollectiveError(
+                f"torch has this process as rank {place[0]} of {place[1]}, and mpi4py as {made.rank} of "
+                f"{made.world_size}: let mpi4py find the MPI that torch was built with (MPI4PY_LIBMPI)"
+            )
+        return made
     has_nccl = torch.cuda.is_available() and backend_of(process_group, "cuda") == "nccl"
     return NcclGroup(process_group) if has_nccl else TorchGroup(process_group)
 

@@ -79,7 +79,12 @@ def over_ranks(ranks: Sequence[int] | None) -> MpiGroup:
         CollectiveError: mpi4py or an MPI is not installed; it says what to install.
     """
     world = _mpi().COMM_WORLD
-    return MpiGroup(None if ranks is None else world.Create_group(world.Get_group().Incl(ranks)))
+    if ranks is None:
+        return MpiGroup(world)
+    few = world.Create_group(world.Get_group().Incl(ranks))
+    made = MpiGroup(few)
+    few.Free()  # It has its own.
+    return made
 
 
 def _mpi() -> Any:
