@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, settings
 from tests.clock import TICK_S, Clock, Unhurried
 from tests.lab.deployed import deployed
 from tests.lab.fixtures import breakable_lab3, can_have_lab, lab3
-from tests.torch_stem import torch_stem
+from tests.torch_forkserver import torch_forkserver
 
-__all__ = ["breakable_lab3", "can_have_lab", "deployed", "lab3", "torch_stem"]
+__all__ = ["breakable_lab3", "can_have_lab", "deployed", "lab3", "torch_forkserver"]
 
 # The same examples in every run, and nothing kept of them; the time that matters is asserted by the tests themselves.
 settings.register_profile(

@@ -225,7 +225,7 @@ def _mpirun(layout: JobLayout, node: NodeLayout) -> PlannedProcess:
         "PYTHONFAULTHANDLER": "1",
         "HOROVOD_CONTROLLER": "mpi",
         "HOROVOD_CPU_OPERATIONS": "mpi",
-        **_patience(layout.job.communication.collective_timeout_s),
+        **_collective_limits(layout.job.communication.collective_timeout_s),
         **_settings(layout),
     }
     return PlannedProcess(
@@ -310,7 +310,7 @@ def _settings(layout: JobLayout) -> dict[str, str]:
     return {name: f"{value}" for name, value in told.items() if value is not None}
 
 
-def _patience(limit_s: float | None) -> dict[str, str]:
+def _collective_limits(limit_s: float | None) -> dict[str, str]:
     """Return what has Horovod end where a rank calls no collective for so long.
 
     Only over MPI: the GlooController of 0.28.1 leaves its list of ranks empty (gloo_controller.cc has `reserve` where

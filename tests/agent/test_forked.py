@@ -78,5 +78,5 @@ def test_a_stem_that_does_not_end_is_ended(
     monkeypatch.setattr(forking, "END_S", 0.05)
     process = ForkedProcess(stem, os.getpid(), pytest.fail, lambda *_: None)
     theirs.sendall(b'{"exit": 0, "usage": [0, 0, 0]}\n')
-    process.await_stem()
+    process.await_forkserver()
     assert sleeper.wait(10) == -signal.SIGKILL

@@ -20,7 +20,7 @@ from dtagent.protocol.meeting import FormedGroup
 
 from tests.gloo import LEAVES, without_abort
 from tests.ports import held_port
-from tests.torch_stem import TorchStem
+from tests.torch_forkserver import TorchStem
 
 RUNNER = Path(payload.__file__).parent / "rank.py"
 pytestmark = pytest.mark.torch
@@ -95,7 +95,7 @@ def members(groups: list[FormedGroup]) -> set[str]:
 
 @pytest.mark.parametrize("forked", [False, True], ids=["started", "forked"])
 def test_one_group_is_told_as_one_by_whatever_name_it_is_formed(
-    tmp_path: Path, torch_stem: TorchStem, forked: bool
+    tmp_path: Path, torch_forkserver: TorchStem, forked: bool
 ) -> None:
     text = (
         """
@@ -129,7 +129,7 @@ for begin in (
 """
         + LEAVES
     )
-    groups = Job(tmp_path, text).run(2, torch_stem if forked else None)
+    groups = Job(tmp_path, text).run(2, torch_forkserver if forked else None)
     assert [(item.ranks, item.places, item.world_size, item.turn) for item in groups] == [
         ([0, 1], [0, 1], 2, turn) for turn in range(4)
     ]
@@ -155,8 +155,8 @@ rank = int(os.environ["RANK"])
     ],
     ids=["two stores", "two prefixes of one store"],
 )
-def test_two_halves_are_two_groups(tmp_path: Path, torch_stem: TorchStem, how: str) -> None:
-    groups = Job(tmp_path, HALVES + how + LEAVES).run(4, torch_stem)
+def test_two_halves_are_two_groups(tmp_path: Path, torch_forkserver: TorchStem, how: str) -> None:
+    groups = Job(tmp_path, HALVES + how + LEAVES).run(4, torch_forkserver)
     assert told(groups) == [([0, 1], [0, 1], "gloo", 2, 0), ([2, 3], [0, 1], "gloo", 2, 0)]
     assert len(members(groups)) == 2
 
@@ -173,15 +173,15 @@ def test_two_halves_are_two_groups(tmp_path: Path, torch_stem: TorchStem, how: s
     ],
     ids=["own stores", "a shared store", "overwritten variables"],
 )
-def test_worlds_of_one_rank_are_as_many_groups(tmp_path: Path, torch_stem: TorchStem, how: str) -> None:
-    groups = Job(tmp_path, HALVES + how + LEAVES).run(3, torch_stem)
+def test_worlds_of_one_rank_are_as_many_groups(tmp_path: Path, torch_forkserver: TorchStem, how: str) -> None:
+    groups = Job(tmp_path, HALVES + how + LEAVES).run(3, torch_forkserver)
     assert told(groups) == [([rank], [0], "gloo", 1, 0) for rank in range(3)]
     assert len(members(groups)) == 3
     assert any("world-size" in item.notes for item in groups) == ("environ.update" in how)
 
 
 def test_a_store_without_our_calls_and_a_fake_group_leave_the_members_untold(
-    tmp_path: Path, torch_stem: TorchStem
+    tmp_path: Path, torch_forkserver: TorchStem
 ) -> None:
     text = """
 import torch.distributed as dist
@@ -192,11 +192,13 @@ class Own(dist.Store):
     def set(self, *_): pass
 dist.init_process_group("fake", store=Own(), rank=0, world_size=8)
 """
-    groups = Job(tmp_path, text).run(1, torch_stem)
+    groups = Job(tmp_path, text).run(1, torch_forkserver)
     assert {(group.backend, group.world_size, group.members) for group in groups} == {("fake", 8, "")}
 
 
-def test_a_store_that_hangs_holds_a_script_up_for_two_seconds_at_most(tmp_path: Path, torch_stem: TorchStem) -> None:
+def test_a_store_that_hangs_holds_a_script_up_for_two_seconds_at_most(
+    tmp_path: Path, torch_forkserver: TorchStem
+) -> None:
     text = """
 import threading, time, torch.distributed as dist, torch.testing._internal.distributed.fake_pg
 class Own(dist.Store):
@@ -206,7 +208,7 @@ dist.init_process_group("fake", store=Own(), rank=0, world_size=1)
 print(time.monotonic() - began, flush=True)
 """
     job = Job(tmp_path, text)
-    (group,) = job.run(1, torch_stem)
+    (group,) = job.run(1, torch_forkserver)
     assert (group.backend, group.members) == ("fake", "")
     assert float((job.files.logs / "0.out").read_text()) < 20
 
@@ -258,7 +260,7 @@ def test_of_ranks_without_a_group_it_is_told_what_they_did(tmp_path: Path, text:
 @pytest.mark.parametrize(("count", "is_used"), [(1, False), (2, True)], ids=["without a GPU", "with"])
 def test_a_group_that_accelerate_forms_and_leaves_unused_is_none(
     tmp_path: Path,
-    torch_stem: TorchStem,
+    torch_forkserver: TorchStem,
     count: int,
     is_used: bool,
 ) -> None:
@@ -274,7 +276,7 @@ def test_a_group_that_accelerate_forms_and_leaves_unused_is_none(
         "        if not dist.is_initialized(): dist.init_process_group(backend=None)\n"
         f"        self.num_processes = {count}\n"
     )
-    groups = job.run(2, torch_stem)
+    groups = job.run(2, torch_forkserver)
     assert [(item.ranks, item.world_size) for item in groups] == [([0, 1], 2 if is_used else 0)]
     assert all("accelerate" in item.notes for item in groups)
 
@@ -282,7 +284,7 @@ def test_a_group_that_accelerate_forms_and_leaves_unused_is_none(
 @pytest.mark.thorough
 @pytest.mark.parametrize("ends", ["raise SystemExit", "os._exit(0)", "dist.destroy_process_group()"])
 def test_a_group_that_accelerate_leaves_unused_counts_once_the_script_uses_it(
-    tmp_path: Path, torch_stem: TorchStem, ends: str
+    tmp_path: Path, torch_forkserver: TorchStem, ends: str
 ) -> None:
     text = (
         "import os, time, torch, torch.distributed as dist\n"
@@ -304,7 +306,7 @@ def test_a_group_that_accelerate_leaves_unused_counts_once_the_script_uses_it(
         "    num_processes = 1\n"
         "    def __init__(self): dist.init_process_group(backend=None)\n"
     )
-    groups = job.run(2, torch_stem)
+    groups = job.run(2, torch_forkserver)
     assert [(item.ranks, item.world_size) for item in groups] == [([0, 1], 2)]
 
 

@@ -13,8 +13,8 @@ from dtagent.system.interfaces import narrow, reserve_port
 
 from tests.gloo import LEAVES
 from tests.ports import held_port
-from tests.torch_stem import SCRIPT as RUN_SCRIPT
-from tests.torch_stem import TorchStem
+from tests.torch_forkserver import SCRIPT as RUN_SCRIPT
+from tests.torch_forkserver import TorchStem
 
 ELSEWHERE = "192.0.2.1"
 """An address of documentation: no host's."""
@@ -117,25 +117,27 @@ if os.environ["RANK"] == "0":
     ids=["an address", "IPv6", "this host alone"],
 )
 def test_ranks_of_a_static_job_meet_in_a_store_that_listens_on_the_training_address_alone(
-    address: str, at: str, tmp_path: Path, torch_stem: TorchStem
+    address: str, at: str, tmp_path: Path, torch_forkserver: TorchStem
 ) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     argv = [torchrun.__file__, "--nnodes=1", "--nproc-per-node=2", "--node-rank=0"]
     env = {**os.environ, "DTTUI_LOGS": str(tmp_path / "logs"), "GLOO_SOCKET_IFNAME": "lo"}
     with held_port() as port:
         argv += [f"--master-addr={address}", f"--master-port={port}", "--max-restarts=0"]
-        done = torch_stem.run(RUN_SCRIPT, [*argv, str(tmp_path / "train.py")], cwd=tmp_path, env=env)
+        done = torch_forkserver.run(RUN_SCRIPT, [*argv, str(tmp_path / "train.py")], cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
     (told,) = [line for line in done.stdout.splitlines() if line.startswith("at ")]
     assert [item.partition(":")[0] for item in told.split()[1:]] == [at], told
 
 
 @pytest.mark.torch
-def test_torchrun_says_by_itself_what_is_wrong_where_its_port_is_taken(tmp_path: Path, torch_stem: TorchStem) -> None:
+def test_torchrun_says_by_itself_what_is_wrong_where_its_port_is_taken(
+    tmp_path: Path, torch_forkserver: TorchStem
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         argv = [torchrun.__file__, "--nnodes=1", "--nproc-per-node=1", "--node-rank=0"]
         argv += ["--master-addr=127.0.0.1", f"--master-port={taken.getsockname()[1]}", "--rdzv-conf=timeout=10"]
         env = {**os.environ, "DTTUI_LOGS": str(tmp_path / "logs")}
-        done = torch_stem.run(RUN_SCRIPT, [*argv, "train.py"], cwd=tmp_path, env=env)
+        done = torch_forkserver.run(RUN_SCRIPT, [*argv, "train.py"], cwd=tmp_path, env=env)
     assert done.returncode != 0
     assert "EADDRINUSE" in done.stderr

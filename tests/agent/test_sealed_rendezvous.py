@@ -69,7 +69,7 @@ def _torch() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agreed_state, "QUIET_S", 0.2)
     monkeypatch.setattr(agreed_state, "MOST_QUIET_S", 0.4)
     monkeypatch.setattr(agreed_state, "PATIENCE_S", 0.5)

@@ -34,7 +34,7 @@ from dtagent.payload.collectives.nccl_group import NcclGroup
 from dtagent.payload.collectives.schedules import ALGORITHMS, Collective, even_cuts, schedule_of
 from dtagent.payload.collectives.torch_group import TorchGroup
 
-from tests.collectives.patience import be_patient
+from tests.collectives.answer_times import be_patient
 from tests.gloo import leave
 
 REDUCED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from dtagent.payload.collectives import AllReduceOperator, CollectiveTimeoutError, DistributedCommunicator
 from dtagent.payload.collectives.requests import OPS
 
-from tests.collectives.patience import be_patient
+from tests.collectives.answer_times import be_patient
 
 
 def tell(**found: object) -> None:

@@ -21,9 +21,9 @@ from dtagent.payload.collectives import (
 )
 from dtagent.payload.collectives.mpi_group import MpiGroup
 
+from tests.collectives.answer_times import be_patient
 from tests.collectives.gloo_ranks import check, check_messages, missed, said
 from tests.collectives.lost_ranks import lose_in_round, stop
-from tests.collectives.patience import be_patient
 
 
 def lose(comm: DistributedCommunicator, timeout_s: float) -> dict[str, object]:

@@ -16,8 +16,8 @@ from dtagent.payload.collectives import (
     broadcast_state,
 )
 
+from tests.collectives.answer_times import be_patient
 from tests.collectives.lost_ranks import ENDS, die, lose_in_round, tell
-from tests.collectives.patience import be_patient
 
 
 def train(comm: DistributedCommunicator, plan: dict[int, tuple[int, str]], steps: int, dies_after: int | None) -> None:

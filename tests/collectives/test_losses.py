@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.collectives.patience import ANSWER_S
+from tests.collectives.answer_times import ANSWER_S
 from tests.collectives.starting import python, started
 from tests.lab.hosts import Lab
 from tests.lab.interpreter import USER_PYTHON

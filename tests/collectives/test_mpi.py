@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.collectives.patience import ANSWER_S
+from tests.collectives.answer_times import ANSWER_S
 from tests.collectives.starting import check_mistakes, python, started
 
 pytest.importorskip("torch")

@@ -29,7 +29,7 @@ def job(home: Path, text: str, **fields: Any) -> Path:
     return write_job(home, {ONE: 1, TWO: 1}, framework="pytorch-ddp", run=run, **fields)
 
 
-def remarks(job_id: str) -> list[dict[str, Any]]:
+def findings_of(job_id: str) -> list[dict[str, Any]]:
     """Return what the job's events say of its groups."""
     return [event.data for event in jobs.find(job_id).read_events() if event.data.get("code") == APART]
 
@@ -52,7 +52,7 @@ def test_two_trainings_that_end_well_are_told_as_two_wherever_it_is_looked(tmp_p
     }
     for words, said in found.items():
         assert all(words in item.stdout for item in said), said
-    assert [item["severity"] for item in remarks(summary.job_id)] == ["warning"]
+    assert [item["severity"] for item in findings_of(summary.job_id)] == ["warning"]
 
 
 def test_a_group_that_is_required_and_not_formed_makes_a_good_end_a_failure(tmp_path: Path) -> None:
@@ -65,4 +65,4 @@ def test_a_group_that_is_required_and_not_formed_makes_a_good_end_a_failure(tmp_
             dttui("--demo", "--output", "json", "--apply", job(tmp_path, text, require_process_group=wanted))
         )
         assert done["state"] == "SUCCEEDED"
-        assert remarks(done["job_id"]) == []
+        assert findings_of(done["job_id"]) == []

@@ -20,7 +20,7 @@ import yaml
 from dttui.spec.models import Job, JobDocument
 from examples.gpt import settings
 from tests.ports import free_port
-from tests.torch_stem import SCRIPT, TORCHRUN, Fork, TorchStem
+from tests.torch_forkserver import SCRIPT, TORCHRUN, Fork, TorchStem
 from tests.waiting import wait_until
 
 EXAMPLE = Path(settings.__file__).parent
@@ -168,8 +168,8 @@ def test_one_python_process_reports_every_step(uninterrupted: Outcome) -> None:
         assert 0 < line["learning_rate"] <= 5e-3
 
 
-def test_the_default_run_learns_on_two_ranks_and_writes_text(tmp_path: Path, torch_stem: TorchStem) -> None:
-    outcome = ranks(2, tmp_path, "--sample", "80", stem=torch_stem)
+def test_the_default_run_learns_on_two_ranks_and_writes_text(tmp_path: Path, torch_forkserver: TorchStem) -> None:
+    outcome = ranks(2, tmp_path, "--sample", "80", stem=torch_forkserver)
     assert outcome.code == 0, outcome.err
     losses = outcome.losses()
     assert losses[1] > 5.0
@@ -181,7 +181,7 @@ def test_the_default_run_learns_on_two_ranks_and_writes_text(tmp_path: Path, tor
 
 
 def test_job_yaml_runs_on_its_unequal_nodes_with_the_losses_of_one_process(
-    tmp_path: Path, uninterrupted: Outcome, torch_stem: TorchStem
+    tmp_path: Path, uninterrupted: Outcome, torch_forkserver: TorchStem
 ) -> None:
     job = load_job()
     assert job.run is not None
@@ -194,7 +194,7 @@ def test_job_yaml_runs_on_its_unequal_nodes_with_the_losses_of_one_process(
     with ExitStack() as nodes:
         forks = [
             nodes.enter_context(
-                torch_stem.started(TORCHRUN, [*torchrun(slots, node, port)[2:], *script], cwd=workdir, env=env)
+                torch_forkserver.started(TORCHRUN, [*torchrun(slots, node, port)[2:], *script], cwd=workdir, env=env)
             )
             for node in range(3)
         ]
@@ -207,7 +207,7 @@ def test_job_yaml_runs_on_its_unequal_nodes_with_the_losses_of_one_process(
 
 
 def test_a_run_that_lost_a_rank_resumes_to_the_losses_of_one_that_never_stopped(
-    tmp_path: Path, uninterrupted: Outcome, torch_stem: TorchStem
+    tmp_path: Path, uninterrupted: Outcome, torch_forkserver: TorchStem
 ) -> None:
     kept = tmp_path / "kept"  # not there yet: a run told to resume starts afresh
     options = [*TINY, "--steps", "12", "--resume", "--checkpoint-every", "3", "--keep-checkpoints", "1"]
@@ -215,7 +215,7 @@ def test_a_run_that_lost_a_rank_resumes_to_the_losses_of_one_that_never_stopped(
     logs = tmp_path / "logs"
     launcher = ("--log-dir", str(logs), "--redirects", "3")
     broken = ranks(
-        2, tmp_path / "0", *options, *fault, launcher=launcher, stem=torch_stem, DTTUI_CHECKPOINT_DIR=str(kept)
+        2, tmp_path / "0", *options, *fault, launcher=launcher, stem=torch_forkserver, DTTUI_CHECKPOINT_DIR=str(kept)
     )
     assert broken.code == 1, "torchrun gives 1 for whatever a rank exits with"
     assert "exitcode  : 3" in broken.err
@@ -227,7 +227,7 @@ def test_a_run_that_lost_a_rank_resumes_to_the_losses_of_one_that_never_stopped(
     unfinished.mkdir()
     (unfinished / "state.pt").write_bytes(b"half of a checkpoint")
     resumed = ranks(
-        2, tmp_path / "1", *options, *fault, stem=torch_stem, DTTUI_CHECKPOINT_DIR=str(kept), DTTUI_ATTEMPT="1"
+        2, tmp_path / "1", *options, *fault, stem=torch_forkserver, DTTUI_CHECKPOINT_DIR=str(kept), DTTUI_ATTEMPT="1"
     )
     assert resumed.code == 0, resumed.err
     assert "resumed after step 6\n" in resumed.out
@@ -235,10 +235,12 @@ def test_a_run_that_lost_a_rank_resumes_to_the_losses_of_one_that_never_stopped(
     assert {**broken.losses(), **resumed.losses()} == pytest.approx(uninterrupted.losses(), abs=1e-4)
 
 
-def test_an_exception_in_one_rank_is_recorded_with_its_traceback(tmp_path: Path, torch_stem: TorchStem) -> None:
+def test_an_exception_in_one_rank_is_recorded_with_its_traceback(tmp_path: Path, torch_forkserver: TorchStem) -> None:
     logs = tmp_path / "logs"
     launcher = ("--log-dir", str(logs), "--redirects", "3")
-    outcome = ranks(2, tmp_path, *TINY, "--fail-at-step", "2", "--fail-rank", "1", launcher=launcher, stem=torch_stem)
+    outcome = ranks(
+        2, tmp_path, *TINY, "--fail-at-step", "2", "--fail-rank", "1", launcher=launcher, stem=torch_forkserver
+    )
     assert outcome.code == 1
     [recorded] = logs.glob("*/attempt_0/1/error.json")
     message = json.loads(recorded.read_text())["message"]
@@ -248,11 +250,13 @@ def test_an_exception_in_one_rank_is_recorded_with_its_traceback(tmp_path: Path,
     assert "Traceback" in stderr.read_text()
 
 
-def test_sigterm_stops_all_ranks_after_a_step_and_leaves_a_checkpoint(tmp_path: Path, torch_stem: TorchStem) -> None:
+def test_sigterm_stops_all_ranks_after_a_step_and_leaves_a_checkpoint(
+    tmp_path: Path, torch_forkserver: TorchStem
+) -> None:
     kept = tmp_path / "kept"
     env = environment(tmp_path / "0", DTTUI_CHECKPOINT_DIR=str(kept))
     command = [*torchrun([2], 0, free_port()), "train.py", *TINY, "--steps", "1000000"]
-    with torch_stem.started(TORCHRUN, command[2:], cwd=EXAMPLE, env=env) as fork:
+    with torch_forkserver.started(TORCHRUN, command[2:], cwd=EXAMPLE, env=env) as fork:
         metrics = Path(env["DTTUI_METRICS"])
         wait_until(lambda: metrics.exists() and metrics.stat().st_size > 1000, "some steps were made", DEADLINE_S)
         os.kill(fork.pid, signal.SIGTERM)
@@ -264,34 +268,36 @@ def test_sigterm_stops_all_ranks_after_a_step_and_leaves_a_checkpoint(tmp_path: 
     assert f"stopped after step {step}\n" in outcome.err
     assert outcome.metrics[-1]["step"] == step
 
-    fresh = forked(torch_stem, tmp_path / "1", *TINY, "--checkpoint-dir", str(kept))
+    fresh = forked(torch_forkserver, tmp_path / "1", *TINY, "--checkpoint-dir", str(kept))
     assert fresh.code == 2
     assert f"train.py: error: {kept / newest} is of an earlier run: give --resume" in fresh.err
-    wider = forked(torch_stem, tmp_path / "2", *TINY, "--checkpoint-dir", str(kept), "--resume", "--width", "64")
+    wider = forked(torch_forkserver, tmp_path / "2", *TINY, "--checkpoint-dir", str(kept), "--resume", "--width", "64")
     assert wider.code == 2
     assert "train.py: error: the checkpoint is of another model" in wider.err
     (kept / newest / "state.pt").write_bytes(b"overwritten by something else")
-    damaged = forked(torch_stem, tmp_path / "3", *TINY, "--checkpoint-dir", str(kept), "--resume")
+    damaged = forked(torch_forkserver, tmp_path / "3", *TINY, "--checkpoint-dir", str(kept), "--resume")
     assert damaged.code == 2
     assert f"train.py: error: no checkpoint can be had from {kept}: {kept / newest} is damaged" in damaged.err
     assert "Traceback" not in fresh.err + wider.err + damaged.err
 
 
-def test_a_loss_that_is_no_number_ends_the_run_with_exit_code_1(tmp_path: Path, torch_stem: TorchStem) -> None:
-    outcome = forked(torch_stem, tmp_path, *TINY, "--lr", "1e30")
+def test_a_loss_that_is_no_number_ends_the_run_with_exit_code_1(tmp_path: Path, torch_forkserver: TorchStem) -> None:
+    outcome = forked(torch_forkserver, tmp_path, *TINY, "--lr", "1e30")
     assert outcome.code == 1
     assert "train.py: error: the loss is nan at step " in outcome.err
     assert "Traceback" not in outcome.err
     assert all(isinstance(line["loss"], float) for line in outcome.metrics)
 
 
-def test_a_batch_a_text_and_a_backend_that_cannot_be_used_are_refused(tmp_path: Path, torch_stem: TorchStem) -> None:
-    few = ranks(2, tmp_path / "few", *TINY, "--batch-size", "1", stem=torch_stem)
+def test_a_batch_a_text_and_a_backend_that_cannot_be_used_are_refused(
+    tmp_path: Path, torch_forkserver: TorchStem
+) -> None:
+    few = ranks(2, tmp_path / "few", *TINY, "--batch-size", "1", stem=torch_forkserver)
     assert "--batch-size 1 leaves some of the 2 ranks without a sample" in few.err
-    missing = forked(torch_stem, tmp_path / "missing", "--text", str(tmp_path / "no such text"))
+    missing = forked(torch_forkserver, tmp_path / "missing", "--text", str(tmp_path / "no such text"))
     assert missing.code == 2
     assert "train.py: error: the text cannot be read: " in missing.err
-    unknown = forked(torch_stem, tmp_path / "unknown", DTTUI_BACKEND="carrier-pigeon")
+    unknown = forked(torch_forkserver, tmp_path / "unknown", DTTUI_BACKEND="carrier-pigeon")
     assert unknown.code == 2
     assert "train.py: error: DTTUI_BACKEND is carrier-pigeon, which this torch does not have" in unknown.err
     assert "Traceback" not in missing.err + unknown.err

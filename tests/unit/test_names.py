@@ -83,3 +83,19 @@ def test_what_contributing_says_of_the_rooms_and_types_names_what_is_there() -> 
     written = {word for path in files for word in re.findall(r"[A-Za-z_]{4,}", path.read_text(encoding="utf-8"))}
     assert {"silent_since", "NodeStanding", "LateFiles", "node_outcome"} <= named
     assert named - written == set()
+
+
+def test_each_file_that_contributing_names_is_there() -> None:
+    prose = re.sub(r"```.*?```", "", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    named = set(re.findall(r"`((?:[\w-]+/)*\w+\.(?:py|yaml|md|toml))`", prose))
+    there = {
+        str(path.relative_to(ROOT))
+        for folder in ("dttui", "agent", "tests", "docs", "bench")
+        for path in (ROOT / folder).rglob("*.*")
+    }
+    assert "dttui/transport/base.py" in named
+    assert [
+        name
+        for name in named
+        if not (ROOT / name).exists() and not any(f"/{path}".endswith(f"/{name}") for path in there)
+    ] == []

@@ -81,7 +81,7 @@ class ForkedProcess:
                     self._end(-signal.SIGKILL, None)
                 return
 
-    def await_stem(self) -> None:
+    def await_forkserver(self) -> None:
         """Wait for the fork server's end, which comes when nothing is below it, and see to it otherwise."""
         deadline = time.monotonic() + END_S
         while self._is_heard and (remaining_s := deadline - time.monotonic()) > 0:

@@ -130,7 +130,7 @@ class Supervisor:
             self._health = None
         leftovers = self._end(stop_reason)
         if not leftovers and self._forked is not None:
-            self._forked.await_stem()
+            self._forked.await_forkserver()
         state = NodeState.UNKILLABLE if leftovers else NodeState.ENDED
         self._records.copy_logs()
         if not leftovers:

@@ -26,7 +26,7 @@ from dttui.i18n import retell, set_language
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
 from dttui.jobs.view import JobView
-from tests.torch_stem import TorchStem
+from tests.torch_forkserver import TorchStem
 from tests.unit.jobs.test_follow import plan_for
 
 A, B, C = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
@@ -230,7 +230,7 @@ def test_the_exit_codes_of_a_rendezvous_are_those_of_the_payload() -> None:
     ("backend", "code"), [("dttui", LEFT), ("static", 1)], ids=["of an elastic job", "of one that needs all its nodes"]
 )
 def test_torchrun_that_has_no_rendezvous_exits_with(
-    backend: str, code: int, tmp_path: Path, torch_stem: TorchStem
+    backend: str, code: int, tmp_path: Path, torch_forkserver: TorchStem
 ) -> None:
     torch_ends = (
         "import sys, torch.distributed.run as r\n"
@@ -240,7 +240,7 @@ def test_torchrun_that_has_no_rendezvous_exits_with(
         f"sys.path.insert(0, {str(Path(torchrun.__file__).parent)!r}); import torchrun\n"
         "sys.exit(torchrun.main(sys.argv[1:]))"
     )
-    done = run_torchrun(torch_stem, torch_ends, tmp_path, backend, "k" * 64)
+    done = run_torchrun(torch_forkserver, torch_ends, tmp_path, backend, "k" * 64)
     assert done.returncode == code, done.stderr
     assert "RendezvousError: gone" in done.stderr
     assert (tmp_path / "rendezvous.key").exists() is (backend == "static"), "read once by whom it is for"
@@ -265,13 +265,13 @@ def run_torchrun(
     ids=["c10d itself", "no key", "a short key"],
 )
 def test_no_elastic_rendezvous_is_run_that_takes_anybodys_word(
-    backend: str, key: str, why: str, tmp_path: Path, torch_stem: TorchStem
+    backend: str, key: str, why: str, tmp_path: Path, torch_forkserver: TorchStem
 ) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(Path(torchrun.__file__).parent)!r}); import torchrun\n"
         "sys.exit(torchrun.main(sys.argv[1:]))"
     )
-    done = run_torchrun(torch_stem, code, tmp_path, backend, key)
+    done = run_torchrun(torch_forkserver, code, tmp_path, backend, key)
     assert done.returncode == torchrun.UNSAFE
     assert why in done.stderr
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 # What is frozen is not looked through at the end of each fork, which would take it twice as long as its work.
-_STEM = """
+_FORKSERVER = """
 import gc, json, os, sys
 import torch.distributed, torch.distributed.run
 gc.freeze()
@@ -66,7 +66,7 @@ class TorchStem:
 
     def __init__(self) -> None:
         env = {**os.environ, "OMP_NUM_THREADS": "1"}
-        argv = [sys.executable, "-c", _STEM]
+        argv = [sys.executable, "-c", _FORKSERVER]
         self._process = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._line(120.0) == "ready"
 
@@ -119,7 +119,7 @@ class TorchStem:
 
 
 @pytest.fixture(scope="session")
-def torch_stem() -> Iterator[TorchStem]:
+def torch_forkserver() -> Iterator[TorchStem]:
     """One for all tests of this worker; skipped without torch."""
     pytest.importorskip("torch")
     made = TorchStem()
