@@ -13,6 +13,7 @@ from dtagent.protocol.events import EventKind, NodeStanding
 
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.context import JobContext
+from dttui.engine.copies.metric_copy import read_metrics
 from dttui.engine.failures import last_words
 from dttui.engine.nodes.node_record import Shared
 from dttui.engine.nodes.node_run import MOST_RECONNECT_S, PERSON_RETRY_S, RECONNECT_S, NodeRun
@@ -82,7 +83,9 @@ class Fence:
     async def _clear(self, node: NodeRun) -> None:
         """Try to reach the host until nothing of the attempt is left there, and tell that."""
         log, forced = AttemptLog(self._job.log, node.key.attempt), asyncio.Event()
-        pause_s = RECONNECT_S
+        pause_s, directory = RECONNECT_S, self._job.directory
+        # What was kept of it is not taken again.
+        node.record.resume(await asyncio.to_thread(read_metrics, directory, node.key.attempt, is_written=True))
         try:
             while True:
                 retry = self._retry

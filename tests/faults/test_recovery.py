@@ -6,6 +6,7 @@ import importlib.util
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -381,6 +382,8 @@ def test_a_host_that_comes_back_is_cleared_and_the_replacement_is_not_touched(
     reports = [(attempt, item) for attempt, item in read_reports(directory.metrics) if (item.time or 0.0) > began]
     assert {item.rank for attempt, item in reports if attempt == 1} == {0, 1}
     assert {(attempt, item.rank) for attempt, item in reports} <= {(0, 1), (1, 0), (1, 1)}
+    told = Counter((attempt, item.rank, item.step) for attempt, item in read_reports(directory.metrics))
+    assert max(told.values()) == 1, told.most_common(3)
 
 
 def test_what_a_lost_host_printed_after_it_was_lost_is_fetched_by_attach_once_it_answers(

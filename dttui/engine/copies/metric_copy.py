@@ -72,9 +72,16 @@ def append_metric(
         thin_out(directory.metrics, RECENT_BYTES, _evenly)
 
 
-def read_metrics(directory: JobDirectory, attempt: int) -> MetricsSoFar:
-    """Return what was kept of an attempt; a line that a crash left unfinished is cut off."""
-    cut_torn_line(directory.metrics)
+def read_metrics(directory: JobDirectory, attempt: int, *, is_written: bool = False) -> MetricsSoFar:
+    """Return what was kept of an attempt; a line that a crash left unfinished is cut off.
+
+    Args:
+        directory: of the job.
+        attempt: its number.
+        is_written: whether reports of another attempt are kept meanwhile, whose last line may not be whole yet.
+    """
+    if not is_written:
+        cut_torn_line(directory.metrics)
     found = MetricsSoFar()
     recent: defaultdict[int, deque[tuple[int, ReportPlace, Metric]]] = defaultdict(
         lambda: deque(maxlen=LOOK_BACK_REPORTS)
