@@ -40,7 +40,7 @@ class Command(Framework):
     @property
     def summary(self) -> str:
         """Its kind of parallelism."""
-        return _("once a slot, or once a node")
+        return _("once a slot")
 
     @property
     def description(self) -> str:
