@@ -82,26 +82,31 @@ def written_in(
 
 
 def lost_writers(
-    plan: Plan, outcome: AttemptOutcome | None, having: Collection[str], answered: Collection[str]
+    plan: Plan, outcome: AttemptOutcome | None, found: Mapping[str, FoundCheckpoint], answered: Collection[str]
 ) -> list[str]:
     """Return the nodes of which nobody has the part any more that each of several wrote of an attempt's checkpoints.
 
     None where each node's are whole: where one alone wrote, or the framework's ranks are replicas of each other. Of
-    several that have some each wrote a part, and so did one that is gone.
+    several that have some each wrote a part, and so did one that is gone; but not where all of them may see the same
+    directory, though the job does not say so: one that asks for copies says that they do not.
 
     Args:
         plan: of the attempt.
         outcome: how it ended; `None` where nobody knows.
-        having: nodes whose checkpoints somebody has.
+        found: node whose checkpoints somebody has → which of them is chosen.
         answered: nodes that say what they have.
     """
-    if not having or not set(traits_of(plan.framework).spreads) - {Spread.REPLICAS}:
+    if not found or not set(traits_of(plan.framework).spreads) - {Spread.REPLICAS}:
         return []
     ended = outcome.nodes if outcome is not None else {}
-    wrote = {name for name, node in ended.items() if node.checkpoint_bytes is not None} | set(having)
+    sizes = {name: node.checkpoint_bytes for name, node in ended.items() if node.checkpoint_bytes is not None}
+    files = {(item.path, item.size_bytes, item.time) for item in found.values()}
+    if not plan.resumption.copies and len(files) == 1 and (len(found) > 1 or len(set(sizes.values())) == 1):
+        return []
+    wrote = sizes.keys() | found.keys()
     gone = {node.name for node in plan.nodes} - set(answered)
     lost = wrote | (gone if len(wrote) > 1 else set())
-    return [node.name for node in plan.nodes if node.name in lost and node.name not in having]
+    return [node.name for node in plan.nodes if node.name in lost and node.name not in found]
 
 
 def newest_of(written: Mapping[int, Sequence[PlacedCheckpoint]]) -> dict[int, PlacedCheckpoint]:

@@ -100,8 +100,8 @@ async def _placed(
         ranks = {node.name: node.node_rank for node in bound.plan.nodes}
         written = written_in(attempt, ranks, answers, copies, unwanted)
         while written and (picked := newest_of(written)):
-            having = {name for name, rank in ranks.items() if written.get(rank)}
-            if _lacks_parts(attempt, bound, history, having, answers, log):
+            chosen = {name: picked[rank].found for name, rank in ranks.items() if rank in picked}
+            if _lacks_parts(attempt, bound, history, chosen, answers, log):
                 break
             resume = await place(attempt, picked, nodes, stores, resumption, log)
             if isinstance(resume, Resume):
@@ -132,7 +132,7 @@ def _own(
                     message = msg("{host}: {reason}", host=name, reason=agent_text(found.detail, found.detail_notice))
                     log.tell(warning("checkpoints-unseen", name, message))
         chosen = choose(complete)
-        if chosen and (resumption.shared or not _lacks_parts(attempt, bound, history, complete, answers, log)):
+        if chosen and (resumption.shared or not _lacks_parts(attempt, bound, history, chosen, answers, log)):
             return _resume_and_tell(attempt, chosen, searched, log)
     return None
 
@@ -141,13 +141,13 @@ def _lacks_parts(
     attempt: int,
     bound: BoundPlan,
     history: Sequence[AttemptOutcome],
-    having: Collection[str],
+    chosen: Mapping[str, FoundCheckpoint],
     answered: Collection[str],
     log: AttemptLog,
 ) -> bool:
     """Tell, and return, whether a host that wrote a part of an attempt's checkpoints is gone with it."""
     outcome = next((item for item in history if item.attempt == attempt), None)
-    lost = lost_writers(bound.plan, outcome, having, answered)
+    lost = lost_writers(bound.plan, outcome, chosen, answered)
     for name in lost:
         message = msg(
             "{host} wrote a part of each checkpoint of attempt {attempt}, which nobody else has",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from dtagent.protocol.checkpoints import FoundCheckpoint
 from dtagent.protocol.events import JobState
 
 from dttui.engine.checkpoints.resume_choice import lost_writers, resumed_in_vain
 from dttui.jobs.outcome import AttemptOutcome, NodeEnd, NodeOutcome, Stage
-from dttui.planning.resumption import Resume
+from dttui.planning.resumption import Resume, Resumption
 from tests.unit.jobs.test_follow import plan_for
 
 ONLY = Resume(checkpoint="/c/step-1000", directory="/c", step=1000)
@@ -66,22 +67,32 @@ def test_a_checkpoint_that_the_script_could_not_read_is_passed_over_at_once() ->
 @pytest.mark.parametrize(
     ("wrote", "having", "answered", "lost"),
     [
-        ("", "ab", "ab", ""),
-        ("", "ab", "abc", ""),  # That answers and has none.
         ("", "ab", "ab", "c"),
+        ("", "ab", "abc", ""),  # That answers and has none.
         ("abc", "a", "ab", "bc"),
         ("ac", "a", "ab", "c"),
         ("", "a", "ab", ""),  # It may have written all by itself.
         ("a", "a", "a", ""),
         ("abc", "", "ab", ""),
+        ("", "AB", "ab", ""),  # All see one directory.
+        ("AC", "A", "ab", ""),  # They may.
     ],
 )
 def test_who_was_one_of_several_that_wrote_and_is_gone_has_taken_its_part_with_it(
     wrote: str, having: str, answered: str, lost: str
 ) -> None:
-    plan = plan_for(*("abc" if lost or "c" in answered or having != "ab" else "ab"))
-    nodes = {name: NodeOutcome(end=NodeEnd.LOST, checkpoint_bytes=9 if name in wrote else None) for name in "abc"}
+    """In capitals it is the same that several have, or as long."""
+    plan = plan_for(*"abc")
+    found = {
+        name.lower(): FoundCheckpoint("/c/step-9", "complete-file", 9, 5, 1.0 if name.isupper() else float(ord(name)))
+        for name in having
+    }
+    sizes = {name.lower(): 5 if name.isupper() else ord(name) for name in wrote}
+    nodes = {name: NodeOutcome(end=NodeEnd.LOST, checkpoint_bytes=sizes.get(name)) for name in "abc"}
     outcome = attempt(0, "node-lost", 1).model_copy(update={"nodes": nodes})
     sharded = plan.model_copy(update={"framework": "pytorch-fsdp"})
-    assert lost_writers(sharded, outcome, having, answered) == [*lost]
-    assert lost_writers(plan.model_copy(update={"framework": "pytorch-ddp"}), outcome, having, answered) == []
+    assert lost_writers(sharded, outcome, found, answered) == [*lost]
+    if having.isupper():  # Not where each is to have copies of the others'.
+        copied = sharded.model_copy(update={"resumption": Resumption(copies=1, place="/c")})
+        assert lost_writers(copied, outcome, found, answered) == ["c"]
+    assert lost_writers(plan.model_copy(update={"framework": "pytorch-ddp"}), outcome, found, answered) == []
