@@ -51,8 +51,8 @@ class Interrupts:
         """Take over this process's signals."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._interrupt if self._stops else self._leave)
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._leave)
+        loop.add_signal_handler(signal.SIGTERM, self._leave)
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
 
     def attach(self, client: ControllerClient) -> None:
         """Send what was pressed so far, and from now on each as it comes."""
@@ -83,6 +83,12 @@ class Interrupts:
     def _leave(self) -> None:
         self.left = True
         self.prompter.decline()
+
+    def _hang_up(self) -> None:
+        """Leave; the signal may come once more, of who watches the terminal, when the loop that hears it is closed."""
+        self._leave()
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def _send(self) -> None:
         if self._client is not None:
