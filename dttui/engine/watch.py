@@ -11,6 +11,7 @@ from typing import Any
 from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
 from dtagent.protocol.jobs import EndReason
 
+from dttui.engine.arrival_words import all_run, waited_for
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.conclusion import Conclusion, Watched
 from dttui.engine.disturbance_watch import DisturbanceWatch
@@ -31,7 +32,7 @@ from dttui.engine.told_before import ToldBefore
 from dttui.engine.witness import Witness
 from dttui.errors import without_frames
 from dttui.frameworks import traits_of
-from dttui.i18n import Message, msg, nmsg
+from dttui.i18n import Message, msg
 from dttui.jobs import JobDirectory
 from dttui.jobs.disturbances import APART
 from dttui.jobs.outcome import AttemptOutcome
@@ -140,18 +141,12 @@ class GangWatch:
     async def run(self, bound: BoundPlan) -> AttemptOutcome:
         """Follow the nodes to their end; return the outcome."""
         self._plan = bound.plan
-        size, least = bound.plan.world_size, bound.plan.min_nodes
-        if least is not None:
+        if (least := bound.plan.min_nodes) is not None:
             self._membership = Membership(
                 self._directory, self._nodes, self._log, least, self._secrets, self._before.events
             )
         self._silence = SilenceLimit(self._nodes, bound.plan, self.witness)
-        waiting = nmsg("waiting for {count} rank", "waiting for {count} ranks", size)
-        if self._starts_own_ranks:
-            waiting = nmsg(
-                "the command starts on {count} host", "the command starts on {count} hosts", len(self._nodes)
-            )
-        self._await_ranks(waiting)
+        self._await_ranks(waited_for(bound.plan))
         limit_s = bound.plan.rendezvous_timeout_s
         board = RendezvousBoard(self._nodes, self._directory, self._log, bound.bindings.master_port, limit_s)
         followers = [asyncio.create_task(node.follow()) for node in self._nodes]
@@ -187,7 +182,7 @@ class GangWatch:
                 self._give_up_broken(followers)
                 self._lose_silent(followers)
                 self.report()
-                if message := self._new_round(size):
+                if message := self._new_round(bound.plan):
                     self._run_on(message)
                 if self._is_running and group_watch is None:
                     group_watch = asyncio.create_task(groups.watch())
@@ -250,7 +245,7 @@ class GangWatch:
         """The nodes whose ranks are to train together."""
         return self._membership.members if self._membership is not None else self._nodes
 
-    def _new_round(self, size: int) -> Message | None:
+    def _new_round(self, plan: Plan) -> Message | None:
         """Return what to tell once all ranks run; of an elastic attempt, once all of a new round do."""
         if not (self._is_waiting or self._is_running):
             return None
@@ -258,14 +253,8 @@ class GangWatch:
             self._membership.learn()
             return self._membership.new_round()
         if self._state is JobState.RENDEZVOUS and all(node.has_all_ranks for node in self._nodes):
-            if self._starts_own_ranks:
-                return nmsg("the command runs on {count} host", "the command runs on {count} hosts", len(self._nodes))
-            return nmsg("the rank runs", "all {count} ranks run", size)
+            return all_run(plan)
         return None
-
-    @property
-    def _starts_own_ranks(self) -> bool:
-        return any(node.planned.starts_own_ranks for node in self._nodes)
 
     def _begin_rendezvous(self, message: str) -> None:
         self._enter(JobState.RENDEZVOUS, message)

@@ -125,23 +125,13 @@ ON_DISKS = (
         (_LOGIN_APART,),
         thorough={_LOGIN_APART: ""},
     ),
-    OnDisks(
-        "ranks deaf to SIGTERM, with children in sessions of their own",
-        (_OUTLIVES,),
-        (_OUTLIVES_APART,),
-        thorough={_OUTLIVES_APART: ""},
-    ),
-    OnDisks(
-        "pids had by others",
-        (_OUTLIVES,),
-        (_OUTLIVES_APART,),
-        thorough={_OUTLIVES_APART: ""},
-    ),
-    OnDisks(
-        "another boot id, though nothing was started anew",
-        (_OUTLIVES,),
-        (_OUTLIVES_APART,),
-        thorough={_OUTLIVES_APART: ""},
+    *(
+        OnDisks(name, (_OUTLIVES,), (_OUTLIVES_APART,), thorough={_OUTLIVES_APART: ""})
+        for name in (
+            "ranks deaf to SIGTERM, with children in sessions of their own",
+            "pids had by others",
+            "another boot id, though nothing was started anew",
+        )
     ),
     OnDisks(
         "a journal torn, flipped, empty, of the future", (_JOURNAL,), (_JOURNAL_APART,), thorough={_JOURNAL_APART: ""}

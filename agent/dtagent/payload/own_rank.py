@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import builtins
 import contextlib
-import importlib.machinery
 import json
 import os
 import sys
@@ -19,14 +18,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-PLACE = os.path.dirname(os.path.abspath(__file__))
 RANKS = "DTTUI_OWN_RANKS"
 """Names the first rank of this node and how many there are at most: `4:8`. Without it no process is looked at."""
 LAUNCHER_LOG = "launcher"
 
 
-def adopt() -> None:
-    """Announce this process as the rank that its environment says it is, unless it was started by one."""
+def adopt(beside: Callable[[str], types.ModuleType]) -> None:
+    """Announce this process as the rank that its environment says it is, unless it was started by one.
+
+    Args:
+        beside: returns a file beside this one as a module.
+    """
     rank = rank_of_environment(os.environ)
     logs = os.environ.get("DTTUI_LOGS")
     if rank is None or logs is None or _is_helper():
@@ -35,7 +37,7 @@ def adopt() -> None:
     record = os.path.join(home, "ranks", f"{rank}.json")
     if _is_ancestor(record):
         return  # A worker of a data loader, or whatever else a rank starts.
-    of_rank = _beside("rank")
+    of_rank = beside("rank")
     # Its launcher may have started one before it.
     for earlier in (f"ranks/{rank}.ended.json", f"ranks/{rank}.group.json", f"failures/{rank}.json"):
         with contextlib.suppress(OSError):
@@ -159,12 +161,3 @@ def _raises_exits() -> bool:
     with contextlib.suppress(OSError, TypeError), open(path, encoding="utf-8", errors="replace") as stream:
         return "SystemExit" in stream.read()
     return False
-
-
-def _beside(name: str) -> types.ModuleType:
-    path = os.path.join(PLACE, f"{name}.py")
-    loader = importlib.machinery.SourceFileLoader(f"dttui_{name}", path)
-    module = types.ModuleType(loader.name)
-    module.__file__ = path
-    loader.exec_module(module)
-    return module

@@ -8,17 +8,22 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+import types
 
 
 def _adopt() -> None:
     if "DTTUI_OWN_RANKS" not in os.environ or "LOCAL_RANK" not in os.environ:
         return
-    path = os.path.join(os.path.dirname(os.path.realpath(__file__)), "own_rank.py")
-    spec = importlib.util.spec_from_file_location("dttui_own_rank", path)
-    if spec is not None and spec.loader is not None:
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        module.adopt()
+    _beside("own_rank").adopt(_beside)
+
+
+def _beside(name: str) -> types.ModuleType:
+    """Return a file beside this one as a module; not by a name that the script might import."""
+    path = os.path.join(os.path.dirname(os.path.realpath(__file__)), f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"dttui_{name}", path)
+    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]  # of a file there is one
+    spec.loader.exec_module(module)  # type: ignore[union-attr]  # and it has a loader
+    return module
 
 
 def _read_the_next() -> None:
