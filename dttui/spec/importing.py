@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from dttui.i18n import _
 from dttui.spec.dialects.hostfile import is_hostfile
 from dttui.spec.dialects.hostfile_nodes import translate_hostfile
 from dttui.spec.dialects.recognition import IMPORTED_DIALECTS, JOB_DIALECTS, recognise
+from dttui.spec.dialects.script_recognition import is_script
 from dttui.spec.dialects.translation import ROOT, Leaf, Translated, make_note
 from dttui.spec.findings import Finding
 from dttui.spec.loader import ROOT_KEY, parse_job
@@ -19,6 +20,8 @@ from dttui.spec.yaml_reader import decode, parse_yaml
 from dttui.spec.yaml_source import YamlSource
 from dttui.spec.yaml_writer import dump_yaml
 
+ReadFile = Callable[[str], str | None]
+"""The text of a file that a document names; `None` where it is not there, or may not be read."""
 _DIALECTS = (*JOB_DIALECTS, *IMPORTED_DIALECTS)
 _NODES: PathKey = ("cluster", "nodes")
 _GPU_COUNT: PathKey = ("resources", "gpu", "count")
@@ -33,9 +36,25 @@ class Imported:
     """What could not be carried over, each with its place."""
 
 
-def translate_file(content: str | bytes, name: str) -> Translated:
-    """Carry a file over, told by what is in it. Raises DocumentError with every problem of it."""
+def translate_file(
+    content: str | bytes, name: str, arguments: Sequence[str] = (), read: ReadFile = lambda _path: None
+) -> Translated:
+    """Carry a file over, told by what is in it.
+
+    Args:
+        content: of it.
+        name: what problems call it; of a script, its path.
+        arguments: that a script is started with, `NAME=VALUE` before them for variables.
+        read: the text of a file beside it that it names; `None` where it is not there.
+
+    Raises:
+        DocumentError: with every problem of it.
+    """
     text = decode(content, name)
+    if is_script(text, name):
+        from dttui.spec.dialects.script import translate_script  # Parses shell: few imports want that.
+
+        return translate_script(text, name, arguments, read=read)
     if is_hostfile(text):
         return translate_hostfile(text, name)
     source = parse_yaml(text, name)

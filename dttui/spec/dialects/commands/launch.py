@@ -1,0 +1,147 @@
+"""What a command line starts, as its launchers say it: how many, where, and which program."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from dttui.i18n import _
+from dttui.spec.dialects.commands.options import Given
+from dttui.spec.dialects.shell.holes import Openness
+from dttui.spec.dialects.shell.words import Word
+from dttui.spec.yaml_source import Mark
+
+PROGRAM = "program"
+"""What places call the script, module or program."""
+
+
+class Kind(Enum):
+    """What the program of a launch is."""
+
+    SCRIPT = "script"
+    MODULE = "module"
+    COMMAND = "command"
+
+
+@dataclass(frozen=True)
+class Said:
+    """A value that an option, a directive or a variable gives."""
+
+    key: str
+    """What places call it."""
+    word: Word
+
+    @property
+    def text(self) -> str:
+        """The value as a person reads it."""
+        return self.word.text
+
+    @property
+    def number(self) -> int | None:
+        """The value where it is a number of at most six digits; `None` otherwise."""
+        return int(self.text) if re.fullmatch("[0-9]{1,6}", self.text) else None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something of it is not known."""
+        return bool(self.word.holes)
+
+    @property
+    def is_all_devices(self) -> bool:
+        """Whether it is the number of GPUs of a host, whatever that is."""
+        holes = self.word.holes
+        return self.text in ("gpu", "auto") or (len(holes) == 1 and holes[0].openness is Openness.GPUS)
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Something to be said of a part of the command line."""
+
+    key: str
+    message: str
+    hint: str = ""
+    is_warning: bool = False
+
+
+@dataclass
+class Launch:
+    """What is known so far; launchers from the outermost on add to it."""
+
+    mark: Mark
+    """Where it stands."""
+    launchers: list[str] = field(default_factory=list)
+    """Programs that were passed, the outermost first."""
+    said: dict[str, Said] = field(default_factory=dict)
+    """Everything that was given, by what places call it."""
+    environment: dict[str, Word] = field(default_factory=dict)
+    """Variables that the program gets."""
+    prefix: list[Word] = field(default_factory=list)
+    """Words that stay before the program."""
+    directory: str = "."
+    """Where it runs."""
+    remarks: list[Remark] = field(default_factory=list)
+    """What is to be said."""
+    name: Said | None = None
+    framework: str | None = None
+    """That which a launcher stands for; `None` where any will do."""
+    is_framework_implied: bool = True
+    """Whether nothing says it but the launcher."""
+    nodes: Said | None = None
+    """`N` or `MIN:MAX`."""
+    per_node: Said | None = None
+    """Processes a node."""
+    processes: Said | None = None
+    """Processes in all."""
+    gpus_per_node: Said | None = None
+    """GPUs that a scheduler gives a node."""
+    hosts: list[tuple[str, int | None]] = field(default_factory=list)
+    """Hosts with the processes of each."""
+    hosts_key: str = ""
+    """What says them."""
+    hostfile: Said | None = None
+    master: Said | None = None
+    restarts: Said | None = None
+    settings: dict[str, Said] = field(default_factory=dict)
+    """What goes to a key of the job, by its dotted path."""
+    files: list[Said] = field(default_factory=list)
+    """Files that say more, such as a configuration of accelerate."""
+    python: Word | None = None
+    """Interpreter, where it is named."""
+    kind: Kind = Kind.SCRIPT
+    program: Word | None = None
+    arguments: tuple[Word, ...] = ()
+    is_once_a_node: bool = False
+    """Whether the program starts ranks of its own."""
+
+    @property
+    def launcher(self) -> str:
+        """The innermost program that starts ranks; nothing where none does."""
+        return self.launchers[-1] if self.launchers else ""
+
+    def take(self, key: str, given: Given) -> Said:
+        """Note that an option was given; return its value."""
+        return self.enter(key, given.value)
+
+    def enter(self, key: str, word: Word) -> Said:
+        """Note a value; return it under a key that nothing else has."""
+        number, unique = 1, key
+        while unique in self.said:
+            number += 1
+            unique = f"{key} ({number})"
+        said = Said(unique, word)
+        self.said[unique] = said
+        return said
+
+    def remark(self, said: Said, message: str, hint: str = "", *, is_warning: bool = False) -> None:
+        """Say something of a value."""
+        self.remarks.append(Remark(said.key, message, hint, is_warning))
+
+    def leave_out(self, said: Said, reason: str, hint: str = "", *, is_warning: bool = False) -> None:
+        """Say that a value is not carried over, and why."""
+        self.remark(said, _("not carried over: {reason}").format(reason=reason), hint, is_warning=is_warning)
+
+    def run(self, kind: Kind, words: Sequence[Word]) -> None:
+        """Settle what is started, the program before its arguments."""
+        self.kind, self.program, self.arguments = kind, words[0], tuple(words[1:])

@@ -1,0 +1,144 @@
+"""A command line taken apart: wrappers, schedulers and launchers, one after another, down to the program."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Sequence
+
+from dttui.i18n import _
+from dttui.spec.dialects.commands.launch import Kind, Launch
+from dttui.spec.dialects.commands.options import OptionError, Options
+from dttui.spec.dialects.commands.schedulers import horovodrun, mpirun, srun
+from dttui.spec.dialects.commands.trainers import is_own_script, module_launcher, own_ranks, trainer_of
+from dttui.spec.dialects.commands.wrappers import script_before_dashes, take_variables, wrapper_of
+from dttui.spec.dialects.shell.words import Command, Word
+
+Words = Sequence[Word]
+Inner = Callable[[str, Command, Words], list[Command]]
+"""Follows a script that is a word of a command: what `bash -c` is given."""
+
+_SCHEDULERS = {
+    "srun": srun,
+    **dict.fromkeys(("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "mpirun_rsh", "aprun"), mpirun),
+    "horovodrun": horovodrun,
+}
+_SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
+_PYTHON = re.compile(r"(python|pypy|ipexrun)[0-9.]*")
+_NOT_TRAINING = frozenset(
+    "pip pytest http.server venv ensurepip json.tool pdb cProfile compileall ipykernel tensorboard "
+    "vllm.entrypoints.openai.api_server sglang.launch_server build twine nltk.downloader spacy wandb "
+    "torch.utils.collect_env torch.utils.bottleneck".split()
+)
+"""Modules that train nothing."""
+_DEEPEST = 12
+
+
+def peel(command: Command, inner: Inner) -> Launch | None:
+    """Return what a command starts; `None` where it is no launch.
+
+    Raises:
+        OptionError: an option of a launcher is wrong.
+    """
+    launch = Launch(command.mark, environment=dict(command.environment), directory=command.directory)
+    return launch if _peel(launch, command.words, inner, 0) else None
+
+
+def _peel(launch: Launch, words: Words, inner: Inner, depth: int) -> bool:
+    words = take_variables(launch, words)
+    if not words or depth > _DEEPEST:
+        return False
+    name = posixpath.basename(words[0].text)
+    wrapper = wrapper_of(words)
+    if wrapper is not None:
+        return _peel(launch, wrapper(launch, words), inner, depth + 1)
+    scheduler = _SCHEDULERS.get(name)
+    if scheduler is not None:
+        rest = scheduler(launch, words)
+        if not rest:
+            raise OptionError(words[0], _("there is no program that {launcher} starts").format(launcher=name))
+        return _peel(launch, rest, inner, depth + 1)
+    trainer = trainer_of(words)
+    if trainer is not None:
+        trainer(launch, words)
+        return True
+    if name in _SHELLS:
+        return _take_shell(launch, words, inner, depth)
+    if _PYTHON.fullmatch(name):
+        return _take_python(launch, words)
+    if re.search(r"\.py$", name) and launch.launchers:
+        launch.run(Kind.SCRIPT, words)
+        return True
+    if launch.launchers:  # A program of any kind, once for each rank.
+        launch.run(Kind.COMMAND, words)
+        return True
+    return False
+
+
+def _take_shell(launch: Launch, words: Words, inner: Inner, depth: int) -> bool:
+    """Take `bash -c TEXT`, `bash wrapper.sh -- program`, and `bash run.sh`, which starts ranks of its own."""
+    options, rest = Options("bash", frozenset({"-c", "-o"}), short={"-lc": "-c", "-ec": "-c", "-xc": "-c"}).parse(words[1:])
+    text = next((option.value for option in options if option.name == "-c"), None)
+    if text is not None:
+        command = Command((text,), dict(launch.environment), launch.directory)
+        launches = [found for line in inner(text.raw or text.text, command, rest) if (found := _probe(line, inner, depth))]
+        if not launches:
+            return False
+        found = launches[0]
+        launch.environment |= found.environment
+        launch.directory = found.directory
+        return _peel(launch, found.words, inner, depth + 1)
+    after = script_before_dashes(launch, words)
+    if after is not None:
+        return _peel(launch, after, inner, depth + 1)
+    if rest and launch.launchers:
+        own_ranks(launch, words)
+        return True
+    return False
+
+
+def _probe(line: Command, inner: Inner, depth: int) -> Command | None:
+    """Return a command if it is a launch."""
+    trial = Launch(line.mark, environment=dict(line.environment), directory=line.directory)
+    return line if _peel(trial, line.words, inner, depth + 1) else None
+
+
+def _take_python(launch: Launch, words: Words) -> bool:
+    """Take `python script.py …`, `python -m module …` and `python -c code`."""
+    at = 1
+    while at < len(words):
+        text = words[at].text
+        if text == "-m" and at + 1 < len(words):
+            return _take_module(launch, words, at + 1)
+        if text == "-c" and at + 1 < len(words):
+            if not launch.launchers:
+                return False
+            launch.run(Kind.COMMAND, words)
+            return True
+        if text in ("-W", "-X"):
+            at += 2
+        elif text.startswith("-") and text != "-":
+            at += 1
+        else:
+            break
+    if at >= len(words) or words[at].text == "-":
+        return False
+    if is_own_script(words[at]):
+        own_ranks(launch, words)
+        return True
+    launch.python = words[0]
+    launch.run(Kind.SCRIPT, words[at:])
+    return True
+
+
+def _take_module(launch: Launch, words: Words, at: int) -> bool:
+    module = words[at].text
+    launcher = module_launcher(module)
+    launch.python = words[0]
+    if launcher is not None:
+        launcher(launch, words, at + 1)
+        return True
+    if module in _NOT_TRAINING:
+        return False
+    launch.run(Kind.MODULE, words[at:])
+    return True

@@ -1,0 +1,409 @@
+"""Launchers that start the ranks of a node: torchrun and its kin, accelerate, deepspeed; and what starts its own."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Sequence
+
+from dttui.i18n import _
+from dttui.spec.dialects.commands.launch import Kind, Launch, Said
+from dttui.spec.dialects.commands.options import Given, OptionError, Options
+from dttui.spec.dialects.commands.torchrun_options import TORCHRUN
+from dttui.spec.dialects.shell.words import Word
+
+Words = Sequence[Word]
+
+_ACCELERATE = Options(
+    "accelerate launch",
+    frozenset(
+        "--config-file --mixed-precision --num-processes --num-machines --num-cpu-threads-per-process --enable-cpu-affinity "
+        "--dynamo-backend --dynamo-mode --gpu-ids --machine-rank --main-process-ip --main-process-port --tee --log-dir --role "
+        "--rdzv-backend --rdzv-conf --max-restarts --monitor-interval --same-network --main-training-function --downcast-bf16 "
+        "--tpu-name --tpu-zone --env --vm --fp8-format --fp8-backend --gradient-accumulation-steps --gradient-clipping "
+        "--deepspeed-config-file --zero-stage --offload-optimizer-device --offload-param-device --offload-optimizer-nvme-path "
+        "--offload-param-nvme-path --zero3-init-flag --zero3-save-16bit-model --deepspeed-hostfile --deepspeed-exclusion-filter "
+        "--deepspeed-inclusion-filter --deepspeed-multinode-launcher --deepspeed-moe-layer-cls-names --mpirun-hostfile "
+        "--mpirun-ccl --fsdp-version --fsdp-offload-params --fsdp-min-num-params --fsdp-sharding-strategy "
+        "--fsdp-reshard-after-forward --fsdp-auto-wrap-policy --fsdp-transformer-layer-cls-to-wrap --fsdp-backward-prefetch "
+        "--fsdp-state-dict-type --fsdp-forward-prefetch --fsdp-use-orig-params --fsdp-cpu-ram-efficient-loading "
+        "--fsdp-sync-module-states --fsdp-activation-checkpointing --megatron-lm-tp-degree --megatron-lm-pp-degree "
+        "--megatron-lm-num-micro-batches --megatron-lm-sequence-parallelism --megatron-lm-recompute-activations "
+        "--megatron-lm-use-distributed-optimizer --megatron-lm-gradient-clipping --dynamo-use-dynamic --dynamo-use-fullgraph "
+        "--ipex --use-xpu".split()
+    ),
+    frozenset(
+        "--quiet --cpu --multi-gpu --tpu --use-deepspeed --use-fsdp --use-megatron-lm --use-parallelism-config --module "
+        "--no-python --debug --tpu-use-cluster --tpu-use-sudo --aws-access-key-id --dynamo-use-regional-compilation".split()
+    ),
+    short={"-m": "--module", "-q": "--quiet", "--num-process": "--num-processes", "--use-cpu": "--cpu",
+           "--fp16": "--mixed-precision=fp16"},
+)  # fmt: skip
+"""Options of accelerate 1.15 (accelerate/commands/launch.py)."""
+_DEEPSPEED = Options(
+    "deepspeed",
+    frozenset(
+        "--hostfile --include --exclude --num-nodes --min-elastic-nodes --max-elastic-nodes --num-gpus --master-port "
+        "--master-addr --node-rank --launcher --launcher-args --autotuning --elastic-training --save-pid --bind-core-list "
+        "--enable-each-rank-log --ssh-port --venv-script --log-dir".split()
+    ),
+    frozenset("--module --no-python --no-local-rank --no-ssh-check --force-multi --bind-cores-to-rank --no-ssh --quick-start".split()),
+    short={"-H": "--hostfile", "-i": "--include", "-e": "--exclude", "-m": "--module", "--num-accelerators": "--num-gpus"},
+)  # fmt: skip
+"""Options of DeepSpeed's launcher (0.19, deepspeed/launcher/runner.py)."""
+_COMPOSER = Options(
+    "composer",
+    frozenset("--nproc --world-size --base-rank --node-rank --master-addr --master-port --stdout --stderr".split()),
+    frozenset({"--module-mode", "--command-mode", "--verbose"}),
+    short={"-n": "--nproc", "-m": "--module-mode", "-c": "--command-mode", "-v": "--verbose"},
+)
+_COLOSSAL = Options(
+    "colossalai run",
+    frozenset("--hostfile --host --include --exclude --num-nodes --nproc-per-node --master-port --master-addr --ssh-port --extra-launch-args".split()),
+    frozenset({"--module"}),
+    short={"-H": "--host", "-m": "--module"},
+)  # fmt: skip
+_FABRIC = Options(
+    "lightning run model",
+    frozenset("--accelerator --strategy --devices --num-nodes --node-rank --main-address --main-port --precision".split()),
+)
+OWN_RANKS: dict[str, frozenset[str]] = {
+    "llamafactory-cli": frozenset({"train"}),
+    "lmf": frozenset({"train"}),
+    "swift": frozenset({"sft", "pt", "rlhf", "dpo", "grpo"}),
+    "megatron": frozenset({"sft", "pt", "rlhf"}),
+    "axolotl": frozenset({"train", "preprocess"}),
+    "xtuner": frozenset({"train"}),
+    "trl": frozenset({"sft", "dpo", "grpo", "kto", "reward", "rloo"}),
+    "tune": frozenset({"run"}),
+    "oumi": frozenset({"train", "distributed"}),
+    "automodel": frozenset(),
+    "nemo": frozenset({"llm"}),
+    "fairseq-train": frozenset(),
+    "fairseq-hydra-train": frozenset(),
+    "yolo": frozenset(),
+    "litgpt": frozenset({"pretrain", "finetune", "finetune_full", "finetune_lora"}),
+}
+"""Programs that start the ranks of a node themselves, and which of their verbs do; nothing for all."""
+_OWN_SCRIPTS = frozenset({"deepy.py"})
+"""The same among scripts: GPT-NeoX's."""
+_SAME_AS_TORCHRUN = frozenset({"tune"})
+"""Those that take torchrun's options, which they are given by PET_… where dttui starts them."""
+_PLACES = {"NNODES": "nodes", "NPROC_PER_NODE": "per_node"}
+
+
+def torchrun(launch: Launch, words: Words, *, spelt: int = 1) -> None:
+    """Take `torchrun OPTIONS program …`, or the module that stands for it, of which `spelt` words are passed."""
+    given, rest = TORCHRUN.parse(words[spelt:])
+    launch.launchers.append("torchrun")
+    names = {option.name for option in given}
+    for option in given:
+        _take_torchrun(launch, launch.take(option.name, option), option, names)
+    is_old = "launch" in words[spelt - 1].text
+    if is_old and "--use-env" not in names:
+        said = launch.enter("torch.distributed.launch", words[spelt - 1])
+        message = _("torch.distributed.launch passed --local-rank to the script; here it finds LOCAL_RANK in its environment")
+        launch.remark(said, message, _("A script that knows --local-rank alone has to read LOCAL_RANK."))
+    kind = Kind.MODULE if "--module" in names else Kind.COMMAND if "--no-python" in names else Kind.SCRIPT
+    _run(launch, kind, rest, words[-1])
+
+
+def _take_torchrun(launch: Launch, said: Said, option: Given, names: set[str]) -> None:
+    if option.name == "--nnodes":
+        launch.nodes = said
+    elif option.name == "--nproc-per-node":
+        launch.per_node = said
+    elif option.name == "--master-addr" or (
+        option.name == "--rdzv-endpoint" and "--standalone" not in names and "--master-addr" not in names
+    ):
+        launch.master = said
+    elif option.name == "--max-restarts":
+        launch.restarts = said
+    elif option.name in ("--rdzv-backend", "--rdzv-id", "--rdzv-conf"):
+        launch.leave_out(said, _("dttui gives every node its rank, and needs no rendezvous of it"))
+    elif option.name == "--master-port":
+        launch.leave_out(said, _("the port is chosen at the start, from the master's port_range"))
+    elif option.name in ("--log-dir", "--redirects", "--tee", "--local-ranks-filter", "--logs-specs"):
+        launch.leave_out(said, _("dttui keeps the output of every rank in the job's directory"))
+    elif option.has_value and option.name not in ("--node-rank", "--rdzv-endpoint"):
+        launch.leave_out(said, _("dttui sets torchrun's own options"))
+
+
+def accelerate(launch: Launch, words: Words, *, spelt: int = 2) -> None:
+    """Take `accelerate launch OPTIONS script …`."""
+    given, rest = _ACCELERATE.parse(words[spelt:])
+    launch.launchers.append("accelerate launch")
+    names = {option.name for option in given}
+    for option in given:
+        said = launch.take(option.name, option)
+        _take_accelerate(launch, said, option.name)
+    if "--use-deepspeed" in names or "--deepspeed-config-file" in names:
+        launch.framework, launch.is_framework_implied = "deepspeed", False
+    elif "--use-fsdp" in names:
+        launch.framework, launch.is_framework_implied = "pytorch-fsdp", False
+    kind = Kind.MODULE if "--module" in names else Kind.COMMAND if "--no-python" in names else Kind.SCRIPT
+    _run(launch, kind, rest, words[-1])
+
+
+_ACCELERATE_SETTINGS = {
+    "--mixed-precision": "model.precision",
+    "--zero-stage": "strategy.zero_stage",
+    "--megatron-lm-tp-degree": "strategy.tensor_parallel_size",
+    "--megatron-lm-pp-degree": "strategy.pipeline_parallel_size",
+}
+_ACCELERATE_DONE = frozenset(
+    "--multi-gpu --use-deepspeed --use-fsdp --module --no-python --machine-rank --same-network --quiet --debug".split()
+)
+
+
+def _take_accelerate(launch: Launch, said: Said, name: str) -> None:
+    if name == "--num-machines":
+        launch.nodes = said
+    elif name == "--num-processes":
+        launch.processes = said
+    elif name == "--main-process-ip":
+        launch.master = said
+    elif name == "--config-file":
+        launch.files.append(said)
+    elif name == "--cpu":
+        launch.settings["resources.gpu.count"] = Said(said.key, Word("0", said.word.mark))
+    elif name == "--max-restarts":
+        launch.restarts = said
+    elif name in _ACCELERATE_SETTINGS:
+        launch.settings[_ACCELERATE_SETTINGS[name]] = said
+    elif name in ("--main-process-port", "--rdzv-backend", "--rdzv-conf"):
+        launch.leave_out(said, _("dttui chooses the port at the start, and gives every node its rank"))
+    elif name in ("--tee", "--log-dir"):
+        launch.leave_out(said, _("dttui keeps the output of every rank in the job's directory"))
+    elif name in ("--deepspeed-hostfile",):
+        launch.hostfile = said
+    elif name not in _ACCELERATE_DONE:
+        launch.leave_out(said, _("accelerate's own"), _("Put it into accelerate's configuration, and import that."))
+
+
+def deepspeed(launch: Launch, words: Words, *, spelt: int = 1) -> None:
+    """Take `deepspeed OPTIONS script …`."""
+    given, rest = _DEEPSPEED.parse(words[spelt:])
+    launch.launchers.append("deepspeed")
+    launch.framework, launch.is_framework_implied = "deepspeed", False
+    names = {option.name for option in given}
+    for option in given:
+        said = launch.take(option.name, option)
+        if option.name == "--num-nodes":
+            launch.nodes = said
+        elif option.name == "--num-gpus":
+            launch.per_node = said
+        elif option.name == "--hostfile":
+            launch.hostfile = said
+        elif option.name == "--include":
+            _take_included(launch, said)
+        elif option.name == "--master-addr":
+            launch.master = said
+        elif option.name == "--master-port":
+            launch.leave_out(said, _("the port is chosen at the start, from the master's port_range"))
+        elif option.name not in ("--module", "--no-python", "--launcher", "--no-local-rank", "--node-rank", "--no-ssh"):
+            launch.leave_out(said, _("DeepSpeed's own launcher's; dttui starts the ranks itself"))
+    kind = Kind.MODULE if "--module" in names else Kind.COMMAND if "--no-python" in names else Kind.SCRIPT
+    _run(launch, kind, rest, words[-1])
+
+
+def _take_included(launch: Launch, said: Said) -> None:
+    """Take `host1:0,1@host2:0,1`; of `localhost`, only how many."""
+    if said.is_open:
+        launch.leave_out(said, _("the hosts are not known: {value}").format(value=said.text), is_warning=True)
+        return
+    for part in said.text.split("@"):
+        name, separator, numbers = part.strip().partition(":")
+        count = len(numbers.split(",")) if separator else None
+        if name in ("localhost", "127.0.0.1"):
+            if count is not None:
+                launch.per_node = Said(said.key, Word(str(count), said.word.mark))
+            if separator:
+                launch.environment.setdefault("CUDA_VISIBLE_DEVICES", Word(numbers, said.word.mark))
+            continue
+        if separator:
+            message = _("which GPUs of {host}: the first {count} that are free are taken").format(host=name, count=count)
+            launch.leave_out(said, message)
+        launch.hosts.append((name, count))
+        launch.hosts_key = said.key
+
+
+def composer(launch: Launch, words: Words) -> None:
+    """Take `composer OPTIONS script …`, of MosaicML."""
+    given, rest = _COMPOSER.parse(words[1:])
+    launch.launchers.append("composer")
+    names = {option.name for option in given}
+    for option in given:
+        said = launch.take(option.name, option)
+        if option.name == "--nproc":
+            launch.per_node = said
+        elif option.name == "--world-size":
+            launch.processes = said
+        elif option.name == "--master-addr":
+            launch.master = said
+    _run(launch, Kind.MODULE if "--module-mode" in names else Kind.SCRIPT, rest, words[-1])
+
+
+def colossalai(launch: Launch, words: Words) -> None:
+    """Take `colossalai run OPTIONS script …`."""
+    given, rest = _COLOSSAL.parse(words[2:])
+    launch.launchers.append("colossalai run")
+    names = {option.name for option in given}
+    for option in given:
+        said = launch.take(option.name, option)
+        if option.name == "--nproc-per-node":
+            launch.per_node = said
+        elif option.name == "--num-nodes":
+            launch.nodes = said
+        elif option.name == "--host":
+            launch.hosts = [(host, None) for host in said.text.split(",") if host and not said.is_open]
+            launch.hosts_key = said.key
+        elif option.name == "--hostfile":
+            launch.hostfile = said
+        elif option.name == "--master-addr":
+            launch.master = said
+    _run(launch, Kind.MODULE if "--module" in names else Kind.SCRIPT, rest, words[-1])
+
+
+def fabric(launch: Launch, words: Words) -> None:
+    """Take `lightning run model OPTIONS script …`, and `fabric run …`."""
+    given, rest = _FABRIC.parse(words[3 if words[0].text == "lightning" else 2 :])
+    launch.launchers.append("lightning run")
+    for option in given:
+        said = launch.take(option.name, option)
+        if option.name == "--devices":
+            launch.per_node = said
+        elif option.name == "--num-nodes":
+            launch.nodes = said
+        elif option.name == "--main-address":
+            launch.master = said
+        elif option.name in ("--strategy", "--precision"):
+            launch.leave_out(said, _("Lightning's own"), _("Give it to the script as one of run.args."), is_warning=True)
+    _run(launch, Kind.SCRIPT, rest, words[-1])
+
+
+def torchx(launch: Launch, words: Words) -> None:
+    """Take `torchx run OPTIONS dist.ddp -j 2x8 --script main.py -- …`."""
+    options = Options("torchx run", frozenset({"--scheduler", "--scheduler-args", "--workspace"}), short={
+        "-s": "--scheduler", "-cfg": "--scheduler-args"})
+    _given, rest = options.parse(words[2:])
+    if not rest or rest[0].text not in ("dist.ddp", "dist.spmd"):
+        word = rest[0] if rest else words[-1]
+        raise OptionError(word, _("dttui imports the components dist.ddp and dist.spmd of torchx alone"),
+                          _("Import the command that the component starts."))  # fmt: skip
+    launch.launchers.append("torchx")
+    component = Options("dist.ddp", frozenset(
+        "-j --script --module --name --image --env --mounts --cpu --gpu --memMB --h --max_retries --rdzv_port "
+        "--rdzv_backend --rdzv_conf --tee --debug".split()), short={"-m": "--module"}, takes_underscores=False)
+    given, arguments = component.parse(rest[1:])
+    program: tuple[Kind, Word] | None = None
+    for option in given:
+        said = launch.take(option.name, option)
+        if option.name == "-j":
+            _take_shape(launch, said)
+        elif option.name in ("--script", "--module"):
+            program = (Kind.SCRIPT if option.name == "--script" else Kind.MODULE), option.value
+        elif option.name == "--env":
+            for pair in said.text.split(","):
+                name, separator, value = pair.partition("=")
+                if separator and name.isidentifier():
+                    launch.environment[name] = Word(value, said.word.mark)
+        elif option.name == "--name":
+            launch.name = said
+        else:
+            launch.leave_out(said, _("torchx's own; dttui starts the ranks itself"))
+    if program is None:
+        _run(launch, Kind.SCRIPT, arguments, words[-1])
+    else:
+        _run(launch, program[0], [program[1], *arguments], words[-1])
+
+
+def _take_shape(launch: Launch, said: Said) -> None:
+    """Take `2x8`, `8` or `1:2x8`."""
+    nodes, separator, each = said.text.rpartition("x")
+    if separator:
+        launch.nodes = Said(said.key, Word(nodes, said.word.mark))
+    launch.per_node = Said(said.key, Word(each, said.word.mark))
+
+
+def own_ranks(launch: Launch, words: Words) -> None:
+    """Take a program that starts the ranks of a node itself: it is started once a node, with its place in variables."""
+    launch.launchers.append(" ".join(word.text for word in words[:2]) if OWN_RANKS.get(words[0].text) else words[0].text)
+    launch.is_once_a_node = True
+    for name, attribute in _PLACES.items():
+        if (word := launch.environment.pop(name, None)) is not None:
+            setattr(launch, attribute, launch.enter(f"{name}=", word))
+    kept = list(words)
+    if words[0].text in _SAME_AS_TORCHRUN:
+        given, rest = TORCHRUN.parse(words[2:])
+        names = {option.name for option in given}
+        for option in given:
+            _take_torchrun(launch, launch.take(option.name, option), option, names)
+        kept = [*words[:2], *rest]
+    launch.run(Kind.COMMAND, kept)
+
+
+def is_own(words: Words) -> bool:
+    """Whether words are a program that starts the ranks of a node itself."""
+    verbs = OWN_RANKS.get(posixpath.basename(words[0].text))
+    return verbs is not None and (not verbs or (len(words) > 1 and words[1].text in verbs))
+
+
+def is_own_script(word: Word) -> bool:
+    """Whether a script starts the ranks of a node itself."""
+    return posixpath.basename(word.text) in _OWN_SCRIPTS
+
+
+def _run(launch: Launch, kind: Kind, rest: Words, last: Word) -> None:
+    if not rest:
+        message = _("there is no script")
+        hint = _("It comes after torchrun's own options, and its arguments after it.")
+        raise OptionError(last, message, hint)
+    arguments = list(rest)
+    if len(arguments) > 1 and arguments[1].text == "--":
+        del arguments[1]
+    launch.run(kind, arguments)
+
+
+Trainer = Callable[[Launch, Words], None]
+_BY_NAME: dict[str, Trainer] = {
+    "torchrun": torchrun,
+    "deepspeed": deepspeed,
+    "deepspeed.pt": deepspeed,
+    "composer": composer,
+    "accelerate-launch": lambda launch, words: accelerate(launch, words, spelt=1),
+}
+_BY_TWO: dict[tuple[str, str], Trainer] = {
+    ("accelerate", "launch"): accelerate,
+    ("colossalai", "run"): colossalai,
+    ("torchx", "run"): torchx,
+    ("fabric", "run"): fabric,
+    ("lightning", "run"): fabric,
+}
+_BY_MODULE: dict[str, Callable[[Launch, Words, int], None]] = {
+    **dict.fromkeys(
+        ("torch.distributed.run", "torch.distributed.launch", "torch.distributed.elastic.run"),
+        lambda launch, words, spelt: torchrun(launch, words, spelt=spelt),
+    ),
+    **dict.fromkeys(
+        ("accelerate.commands.launch", "accelerate.commands.accelerate_cli"),
+        lambda launch, words, spelt: accelerate(launch, words, spelt=spelt),
+    ),
+    **dict.fromkeys(
+        ("deepspeed.launcher.runner", "deepspeed"), lambda launch, words, spelt: deepspeed(launch, words, spelt=spelt)
+    ),
+}
+
+
+def trainer_of(words: Words) -> Trainer | None:
+    """Return what takes the program that words begin with for a launcher of a node's ranks; `None` for none."""
+    name = posixpath.basename(words[0].text)
+    if len(words) > 1 and (found := _BY_TWO.get((name, words[1].text))) is not None:
+        return found
+    if is_own(words):
+        return own_ranks
+    return _BY_NAME.get(name)
+
+
+def module_launcher(module: str) -> Callable[[Launch, Words, int], None] | None:
+    """Return what takes `python -m module` for a launcher; `None` for none."""
+    return _BY_MODULE.get(module)

@@ -1,0 +1,198 @@
+"""Programs that stand before a launcher and start it: `nohup`, `numactl`, `uv run`, `conda run`, containers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from dttui.i18n import _
+from dttui.spec.dialects.commands.launch import Launch
+from dttui.spec.dialects.commands.options import Given, Options
+from dttui.spec.dialects.shell.words import Word
+from dttui.spec.text import ENV_NAME
+
+Words = Sequence[Word]
+Wrapper = Callable[[Launch, Words], Words]
+"""Takes the words from its program on, and returns those of the program that it starts."""
+
+_ENV = Options("env", frozenset({"--unset", "--chdir"}), frozenset({"--ignore-environment"}), short={
+    "-u": "--unset", "-C": "--chdir", "-i": "--ignore-environment"})
+_NUMACTL = Options("numactl", frozenset({
+    "--interleave", "--preferred", "--physcpubind", "--cpunodebind", "--membind"}),
+    frozenset({"--all", "--localalloc"}), short={
+        "-i": "--interleave", "-p": "--preferred", "-C": "--physcpubind", "-N": "--cpunodebind", "-m": "--membind",
+        "-a": "--all", "-l": "--localalloc"})
+_TASKSET = Options("taskset", frozenset({"--cpu-list"}), short={"-c": "--cpu-list"})
+_UV = Options("uv run", frozenset({
+    "--with", "--with-editable", "--with-requirements", "--extra", "--group", "--no-group", "--only-group", "--package",
+    "--python", "--env-file", "--index", "--index-url", "--extra-index-url", "--directory", "--project", "--no-extra",
+    "--prerelease", "--resolution", "--cache-dir", "--config-file", "--find-links"}),
+    frozenset({"--isolated", "--active", "--frozen", "--locked", "--no-sync", "--all-extras", "--no-project", "--module"}),
+    short={"-p": "--python", "-m": "--module", "-q": "--quiet"})
+_CONDA = Options("conda run", frozenset({"--name", "--prefix", "--cwd"}), frozenset({
+    "--no-capture-output", "--live-stream", "--verbose"}), short={"-n": "--name", "-p": "--prefix"})
+_TIMEOUT = Options("timeout", frozenset({"--kill-after", "--signal"}), short={"-k": "--kill-after", "-s": "--signal"})
+_NICE = Options("nice", frozenset({"--adjustment"}), short={"-n": "--adjustment"})
+_SUDO = Options("sudo", frozenset({"--user", "--group"}), short={"-u": "--user", "-g": "--group"})
+_STDBUF = Options("stdbuf", frozenset({"--output", "--error", "--input"}), short={
+    "-o": "--output", "-e": "--error", "-i": "--input"})
+_CONTAINER = Options("apptainer", frozenset({
+    "--bind", "--env", "--env-file", "--home", "--pwd", "--overlay", "--workdir", "--scratch", "--mount", "--network",
+    "--hostname", "--app"}), frozenset({"--nv", "--rocm", "--cleanenv", "--contain", "--containall", "--no-home"}),
+    short={"-B": "--bind", "-H": "--home", "-W": "--workdir", "-c": "--contain", "-C": "--containall", "-e": "--cleanenv"})
+_PROFILER = Options("nsys", frozenset({
+    "--output", "--trace", "--capture-range", "--sample", "--cpuctxsw", "--delay", "--duration", "--stats", "--kill",
+    "--capture-range-end", "--gpu-metrics-device", "--gpu-metrics-devices"}),
+    short={"-o": "--output", "-t": "--trace", "-w": "--show-output", "-c": "--capture-range", "-s": "--sample",
+           "-y": "--delay", "-d": "--duration", "-f": "--force-overwrite"})
+
+
+def take_variables(launch: Launch, words: Words) -> Words:
+    """Take `NAME=VALUE` before a program."""
+    rest = list(words)
+    while rest:
+        name, separator, value = rest[0].text.partition("=")
+        if not separator or not re.fullmatch(ENV_NAME, name):
+            break
+        word = rest.pop(0)
+        launch.environment[name] = Word(value, word.mark, word.holes, word.raw.partition("=")[2])
+    return rest
+
+
+def _env(launch: Launch, words: Words) -> Words:
+    given, rest = _ENV.parse(words[1:])
+    for option in given:
+        if option.name == "--unset":
+            launch.environment.pop(option.value.text, None)
+        elif option.name == "--chdir" and not option.value.holes:
+            launch.directory = option.value.text
+    return take_variables(launch, rest)
+
+
+def _plain(_launch: Launch, words: Words) -> Words:
+    return words[1:]
+
+
+def _without_options(options: Options) -> Wrapper:
+    def take(_launch: Launch, words: Words) -> Words:
+        return options.parse(words[1:])[1]
+
+    return take
+
+
+def _timeout(_launch: Launch, words: Words) -> Words:
+    return _TIMEOUT.parse(words[1:])[1][1:]
+
+
+def _kept(options: Options, positional: int = 0) -> Wrapper:
+    """Return a wrapper whose words stay before the program."""
+
+    def take(launch: Launch, words: Words) -> Words:
+        _given, rest = options.parse(words[1:])
+        count = positional if options is not _TASKSET or not any(g.name == "--cpu-list" for g in _given) else 0
+        rest = rest[count:]
+        kept = list(words[: len(words) - len(rest)])
+        launch.prefix += [word for word in kept if word.text != "--"]
+        return rest
+
+    return take
+
+
+def _environment_of(options: Options, skipped: int) -> Wrapper:
+    """Return a program that starts another one in an environment of Python's that it keeps."""
+
+    def take(launch: Launch, words: Words) -> Words:
+        given, rest = options.parse(words[1 + skipped :])
+        name = next((option.value.text for option in given if option.name in ("--name", "--prefix")), "")
+        said = launch.enter(" ".join(word.text for word in words[: 1 + skipped]), words[0])
+        message = _("the interpreter is the environment's own, or run.python")
+        launch.leave_out(said, message, _python_hint(words[0].text, name), is_warning=True)
+        if any(option.name == "--module" for option in given):
+            return [Word("python", words[0].mark), Word("-m", words[0].mark), *rest]
+        return rest
+
+    return take
+
+
+def _python_hint(program: str, name: str) -> str:
+    if program == "uv":
+        return _("Write run.python: the path of .venv/bin/python on the hosts.")
+    shown = name or "NAME"
+    return _("Write run.python: what `{command}` prints on a host.").format(
+        command=f"{program} run {'-n ' if '/' not in shown else '-p '}{shown} which python"
+    )
+
+
+def _container(launch: Launch, words: Words) -> Words:
+    """Take `apptainer exec --nv image.sif`: the image, and that it is this engine's."""
+    given, rest = _CONTAINER.parse(words[2:])
+    if not rest:
+        return rest
+    image = launch.enter(f"{words[0].text} exec", rest[0])
+    launch.settings["run.container.image"] = image
+    launch.settings["run.container.engine"] = launch.enter("engine", Word("apptainer", words[0].mark))
+    for option in given:
+        _bind(launch, option)
+    return rest[1:]
+
+
+def _bind(launch: Launch, option: Given) -> None:
+    said = launch.take(f"apptainer {option.name}", option)
+    if option.name in ("--nv", "--rocm", "--contain", "--containall", "--cleanenv", "--no-home"):
+        return
+    launch.leave_out(said, _("dttui starts the container"), _("What it mounts is run.container.mounts."))
+
+
+def _profiled(launch: Launch, words: Words) -> Words:
+    _given, rest = _PROFILER.parse(words[2:] if words[1:2] and words[1].text in ("profile", "launch") else words[1:])
+    kept = words[: len(words) - len(rest)]
+    launch.prefix += list(kept)
+    return rest
+
+
+def script_before_dashes(launch: Launch, words: Words) -> Words | None:
+    """Take `bash bind.sh --cpu=exclusive -- python …`: a script that starts what follows its dashes; `None` for none."""
+    texts = [word.text for word in words]
+    if "--" not in texts:
+        return None
+    at = texts.index("--")
+    launch.prefix += list(words[: at + 1])
+    return words[at + 1 :]
+
+
+_TWO_WORDS: dict[tuple[str, str], Wrapper] = {
+    ("uv", "run"): _environment_of(_UV, 1),
+    ("poetry", "run"): _environment_of(Options("poetry run"), 1),
+    ("pdm", "run"): _environment_of(Options("pdm run"), 1),
+    ("pipenv", "run"): _environment_of(Options("pipenv run"), 1),
+    ("pixi", "run"): _environment_of(Options("pixi run", frozenset({"--environment", "--manifest-path"})), 1),
+    ("rye", "run"): _environment_of(Options("rye run"), 1),
+    ("hatch", "run"): _environment_of(Options("hatch run"), 1),
+    **{(name, "run"): _environment_of(_CONDA, 1) for name in ("conda", "mamba", "micromamba")},
+    **{(name, verb): _container for name in ("singularity", "apptainer") for verb in ("exec", "run")},
+}
+_ONE_WORD: dict[str, Wrapper] = {
+    "env": _env,
+    **dict.fromkeys(("nohup", "exec", "command", "builtin", "setsid", "unbuffer", "catchsegv", "screen", "tini"), _plain),
+    "time": _without_options(Options("time", short={"-p": "--portability"})),
+    "/usr/bin/time": _without_options(Options("time", frozenset({"--format", "--output"}), short={
+        "-f": "--format", "-o": "--output"})),
+    "timeout": _timeout,
+    "nice": _without_options(_NICE),
+    "ionice": _without_options(Options("ionice", frozenset({"--class", "--classdata"}), short={
+        "-c": "--class", "-n": "--classdata"})),
+    "sudo": _without_options(_SUDO),
+    "stdbuf": _without_options(_STDBUF),
+    "numactl": _kept(_NUMACTL),
+    "taskset": _kept(_TASKSET, 1),
+    "nsys": _profiled,
+    "ncu": _profiled,
+}
+
+
+def wrapper_of(words: Words) -> Wrapper | None:
+    """Return what takes the program that words begin with for one that starts another; `None` for none."""
+    name = words[0].text
+    if len(words) > 1 and (found := _TWO_WORDS.get((name, words[1].text))) is not None:
+        return found
+    return _ONE_WORD.get(name)

@@ -1,0 +1,283 @@
+"""Shell scripts and command lines as jobs: followed to the command that trains, and that taken apart."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+from collections.abc import Callable, Sequence
+
+from dttui.i18n import _
+from dttui.spec.dialects.commands.carrying import SECRET, carry
+from dttui.spec.dialects.commands.launch import Launch
+from dttui.spec.dialects.commands.options import OptionError
+from dttui.spec.dialects.commands.peeling import peel
+from dttui.spec.dialects.commands.schedulers import DIRECTIVE, SLURM, directives, take_slurm
+from dttui.spec.dialects.script_recognition import PROMPT
+from dttui.spec.dialects.shell.evaluator import Ran, Shell, TooLong
+from dttui.spec.dialects.shell.holes import Holes, cleaned
+from dttui.spec.dialects.shell.state import State
+from dttui.spec.dialects.shell.words import Command, Word
+from dttui.spec.dialects.translation import Translated, make_note
+from dttui.spec.findings import Finding
+from dttui.spec.problems import DocumentError, Problem, printable, shown
+from dttui.spec.text import ENV_NAME
+from dttui.spec.yaml_source import Mark
+
+_OTHER_SHELLS = re.compile(r"#!\s*\S*?(?:env\s+)?(zsh|csh|tcsh|fish|ksh|perl|ruby|node|Rscript)\b")
+_LONGEST = 1_000_000
+
+
+def translate_words(words: Sequence[str], name: str) -> Translated:
+    """Carry a command line over, word by word; `name` is what problems call it. Raises DocumentError."""
+    quoted = [shlex.quote(_masked(text)) for text in words]
+    columns = [1]
+    for text in quoted:
+        columns.append(columns[-1] + len(text) + 1)
+    line = " ".join(quoted)
+    marked = tuple(Word(text, Mark(1, column), raw=text) for text, column in zip(words, columns, strict=False))
+    if not marked:
+        raise DocumentError([Problem(name, _("expected torchrun, found {value}").format(value=_("nothing")))])
+    holes = Holes()
+    shell = Shell(lambda _name: None, holes)
+    command = Command(marked, {}, ".")
+    try:
+        launch = peel(command, shell.inner)
+    except OptionError as error:
+        raise _refused(error, name, (line,)) from error
+    if launch is None:
+        raise DocumentError([_unknown_program(command, name, (line,))])
+    return carry(launch, name, (line,))
+
+
+def translate_script(
+    text: str,
+    name: str,
+    arguments: Sequence[str] = (),
+    *,
+    given: Callable[[str], str | None] = lambda _name: None,
+    read: Callable[[str], str | None] = lambda _path: None,
+    first_line: int = 1,
+) -> Translated:
+    """Carry a shell script over.
+
+    Args:
+        text: of the script.
+        name: what problems call it, and what it takes for its own path.
+        arguments: that it is started with, `NAME=VALUE` before them for variables.
+        given: what a variable is that neither sets, by its name.
+        read: the text of a file that it reads commands from; `None` where it is not there.
+        first_line: where its text begins in the document that it is part of.
+
+    Raises:
+        DocumentError: nothing in it trains, or it ends before.
+    """
+    lines = text.splitlines() or [""]
+    text = PROMPT.sub(r"\1  ", text)
+    if (other := _OTHER_SHELLS.match(text)) is not None:
+        raise DocumentError([Problem(name, _("this is a script for {shell}, and only those for sh and bash are followed").format(
+            shell=other[1]), _("Import the command that it starts: dttui import -- COMMAND."), line=1, column=1, source_line=printable(lines[0]))])  # fmt: skip
+    if len(text) > _LONGEST:
+        raise DocumentError([Problem(name, _("the script is too long to be followed"))])
+    variables, words = _assignments(arguments)
+    slurm = _slurm(text)
+    known = {**_of_slurm(slurm), **variables}
+    holes = Holes()
+    state = State(name, list(words), {**variables}, set(variables))
+    shell = Shell(lambda variable: known.get(variable, given(variable)), holes, read)
+    try:
+        ran = shell.run(text, state)
+    except TooLong as error:
+        message = _("the script does more than is followed here")
+        hint = _("Import the command that it starts: dttui import -- COMMAND.")
+        raise DocumentError([Problem(name, message, hint)]) from error
+    return _Choice(ran, shell, name, tuple(lines), slurm, first_line).translated()
+
+
+class _Choice:
+    """Chooses the command of a script that trains, and says what else it does."""
+
+    def __init__(
+        self, ran: Ran, shell: Shell, name: str, lines: tuple[str, ...], slurm: Launch | None, first_line: int
+    ) -> None:
+        self._ran = ran
+        self._shell = shell
+        self._name = name
+        self._lines = lines
+        self._slurm = slurm
+        self._first_line = first_line
+
+    def translated(self) -> Translated:
+        """Return the job. Raises DocumentError."""
+        launches = self._launches()
+        with_ranks = [launch for launch in launches if launch.launchers]
+        chosen = next(iter(with_ranks or launches), None)
+        if chosen is None:
+            raise DocumentError([self._nothing()])
+        if self._slurm is not None:
+            _join(chosen, self._slurm)
+        translated = carry(chosen, self._name, self._lines)
+        others = [launch for launch in launches if launch is not chosen]
+        notes = [*translated.notes, *self._notes(translated, chosen, others)]
+        return Translated(translated.source, translated.leaves, tuple(notes), translated.master, translated.node_count)
+
+    def _launches(self) -> list[Launch]:
+        found: list[Launch] = []
+        for command in self._ran.commands:
+            try:
+                launch = peel(command, self._shell.inner)
+            except OptionError as error:
+                raise _refused(error, self._name, self._lines) from error
+            if launch is not None:
+                found.append(launch)
+        return found
+
+    def _nothing(self) -> Problem:
+        """Return why a script is no job."""
+        end, unreadable = self._ran.end, self._ran.unreadable
+        if end is not None and end[0] != 0:
+            message = _("the script ends here, with exit code {code}, before it starts anything").format(code=end[0])
+            if end[2]:
+                message = _("{message}: {said}").format(message=message, said=shown(end[2]))
+            hint = _("Give its arguments: dttui import {file} -- ARGUMENTS.").format(file=self._name)
+            return self._problem(message, end[1], hint)
+        if unreadable is not None:
+            message = _("this is no complete script: it cannot be read from here on")
+            return self._problem(message, unreadable, _("`bash -n {file}` says more.").format(file=self._name))
+        submitted = next((command for command in self._ran.commands if command.words[0].text == "sbatch"), None)
+        if submitted is not None:
+            script = next((word.text for word in reversed(submitted.words) if not word.text.startswith("-")), "")
+            message = _("this only submits another script: {script}").format(script=shown(script))
+            return self._problem(message, submitted.mark, _("Import that one."))
+        if len(self._ran.commands) == 1:
+            return _unknown_program(self._ran.commands[0], self._name, self._lines)
+        started = [posixpath.basename(command.words[0].text) for command in self._ran.commands]
+        message = _("nothing in it starts training by a launcher that is known")
+        if started:
+            programs = ", ".join(dict.fromkeys(started))[:200]
+            message = _("{message}; it starts {programs}").format(message=message, programs=shown(programs))
+        return self._problem(message, Mark(1, 1), _known_launchers())
+
+    def _notes(self, translated: Translated, chosen: Launch, others: Sequence[Launch]) -> list[Finding]:
+        source, origin = translated.source, ("program",)
+        notes: list[Finding] = []
+        for launch in others:
+            program = launch.program.text if launch.program is not None else ""
+            where = _("line {number}").format(number=launch.mark.line)
+            message = _("not carried over: {where} starts {program} besides").format(where=where, program=shown(program))
+            hint = _("Import it by itself: dttui import -- COMMAND.")
+            notes.append(make_note(source, origin, message, hint, is_warning=bool(launch.launchers)))
+        for path, (_text, mark) in self._ran.written.items():
+            if any(path in word.text for word in chosen.arguments):
+                message = _("not carried over: line {number} writes {file}, which the program is given")
+                hint = _("Write that file before the launch.")
+                notes.append(make_note(source, origin, message.format(number=mark.line, file=shown(path)), hint, is_warning=True))
+        for word in self._ran.sourced:
+            message = _("not carried over: line {number} reads commands from {file}")
+            hint = _activation_hint(word.text)
+            notes.append(make_note(source, origin, message.format(number=word.mark.line, file=shown(word.text)), hint))
+        for command in self._ran.commands:
+            texts = [word.text for word in command.words[:3]]
+            if texts[:2] in (["module", "load"], ["conda", "activate"], ["mamba", "activate"], ["ml", "load"]):
+                message = _("not carried over: line {number}: {command}")
+                hint = _("Write run.python, the interpreter of that environment, or run.prefix.")
+                line = " ".join(word.text for word in command.words)
+                notes.append(make_note(source, origin, message.format(number=command.mark.line, command=shown(line)), hint))
+        return notes
+
+    def _problem(self, message: str, mark: Mark, hint: str = "") -> Problem:
+        line = self._lines[mark.line - 1] if mark.line <= len(self._lines) else ""
+        return Problem(self._name, message, hint, line=mark.line, column=mark.column, source_line=printable(line))
+
+
+def _join(launch: Launch, slurm: Launch) -> None:
+    """Fill in what the directives of a script say and its commands do not."""
+    launch.said = {**launch.said, **{key: said for key, said in slurm.said.items() if key not in launch.said}}
+    launch.remarks += slurm.remarks
+    launch.nodes = launch.nodes or slurm.nodes
+    is_by_task = launch.launcher in ("srun", "mpirun")
+    if is_by_task and launch.per_node is None:
+        launch.per_node = slurm.per_node
+    if is_by_task and launch.processes is None and launch.per_node is None:
+        launch.processes = slurm.processes
+    launch.gpus_per_node = launch.gpus_per_node or slurm.gpus_per_node
+    launch.name = launch.name or slurm.name
+    for path, said in slurm.settings.items():
+        launch.settings.setdefault(path, said)
+
+
+def _slurm(text: str) -> Launch | None:
+    """Return what the directives of a script say; `None` where it has none."""
+    launch = Launch(Mark(1, 1))
+    has_any = False
+    for words in directives(text):
+        has_any = True
+        try:
+            given, _rest = SLURM.parse(words)
+        except OptionError:
+            continue
+        take_slurm(launch, given, DIRECTIVE)
+    return launch if has_any else None
+
+
+def _of_slurm(slurm: Launch | None) -> dict[str, str]:
+    """Return the variables that Slurm gives a script by its directives."""
+    if slurm is None:
+        return {}
+    nodes, each, tasks, gpus = slurm.nodes, slurm.per_node, slurm.processes, slurm.gpus_per_node
+    found = {
+        "SLURM_NNODES": nodes,
+        "SLURM_JOB_NUM_NODES": nodes,
+        "SLURM_NTASKS_PER_NODE": each,
+        "SLURM_NTASKS": tasks,
+        "SLURM_NPROCS": tasks,
+        "SLURM_GPUS_ON_NODE": gpus,
+        "SLURM_GPUS_PER_NODE": gpus,
+        "SLURM_JOB_NAME": slurm.name,
+    }
+    variables = {name: said.text for name, said in found.items() if said is not None and not said.is_open}
+    if "SLURM_NTASKS" not in variables and nodes is not None and each is not None and nodes.number and each.number:
+        variables["SLURM_NTASKS"] = variables["SLURM_NPROCS"] = str(nodes.number * each.number)
+    return {name: value for name, value in variables.items() if name == "SLURM_JOB_NAME" or value.isdecimal()}
+
+
+def _assignments(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Return `NAME=VALUE` before arguments, and the arguments."""
+    variables: dict[str, str] = {}
+    rest = [cleaned(word) for word in arguments]
+    while rest:
+        name, separator, value = rest[0].partition("=")
+        if not separator or not re.fullmatch(ENV_NAME, name):
+            break
+        variables[name] = value
+        rest.pop(0)
+    return variables, rest
+
+
+def _refused(error: OptionError, name: str, lines: Sequence[str]) -> DocumentError:
+    mark = error.word.mark
+    line = lines[mark.line - 1] if mark.line <= len(lines) else ""
+    return DocumentError([Problem(name, error.message, error.hint, (), mark.line, mark.column, printable(line))])
+
+
+def _unknown_program(command: Command, name: str, lines: Sequence[str]) -> Problem:
+    mark = command.mark
+    line = lines[mark.line - 1] if mark.line <= len(lines) else ""
+    message = _("expected torchrun, found {value}").format(value=shown(command.words[0].text))
+    return Problem(name, message, _known_launchers(), (), mark.line, mark.column, printable(line))
+
+
+def _known_launchers() -> str:
+    names = "torchrun, accelerate launch, deepspeed, horovodrun, mpirun, srun, python train.py, llamafactory-cli, swift, axolotl"
+    return _("Known are {names}.").format(names=names)
+
+
+def _activation_hint(path: str) -> str:
+    if path.endswith("/bin/activate"):
+        return _("Write run.python: {path}.").format(path=path.removesuffix("activate") + "python")
+    return _("Give the variables that it sets after --, as NAME=VALUE, or write run.env.")
+
+
+def _masked(text: str) -> str:
+    name, separator, value = text.partition("=")
+    return f"{name}=***" if separator and value and SECRET.fullmatch(name) else text

@@ -1,0 +1,118 @@
+"""What a shell knows at one point of a script: variables, arguments, directory, functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from dttui.spec.dialects.shell.holes import START
+from dttui.spec.yaml_source import Mark
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+Array = dict[str, str]
+"""Values by index or key, in their order."""
+
+
+@dataclass
+class State:
+    """A point of a script."""
+
+    script: str = ""
+    """`$0`."""
+    positional: list[str] = field(default_factory=list)
+    """`$1` and on."""
+    variables: dict[str, str | Array] = field(default_factory=dict)
+    """Those that the script has set."""
+    exported: set[str] = field(default_factory=set)
+    """Names of those that commands get."""
+    exports_all: bool = False
+    """Whether every variable is exported, as after `set -a`."""
+    directory: str = START
+    """Where it is."""
+    marks: dict[str, Mark] = field(default_factory=dict)
+    """Where each variable was set last."""
+    functions: dict[str, Node] = field(default_factory=dict)
+    """Bodies of functions by name."""
+    is_inside: bool = False
+    """Whether the arguments are those of a function, so that one that is not there is empty."""
+
+    def forked(self) -> State:
+        """Return a state of its own that a subshell begins with."""
+        return replace(
+            self,
+            positional=list(self.positional),
+            variables={name: dict(v) if isinstance(v, dict) else v for name, v in self.variables.items()},
+            exported=set(self.exported),
+            marks=dict(self.marks),
+            functions=dict(self.functions),
+        )
+
+    def value(self, name: str, index: str | None = None) -> str | None:
+        """Return a variable's value, of an array the item at an index; `None` where it is not set."""
+        value = self.variables.get(name)
+        if isinstance(value, dict):
+            if index is not None and index.startswith("-") and index[1:].isdecimal():
+                items = list(value.values())
+                at = int(index)
+                return items[at] if -len(items) <= at else None
+            return value.get(index or "0")
+        return value if index in (None, "0", "@", "*") else None
+
+    def items(self, name: str) -> list[str] | None:
+        """Return all items of an array; of a plain variable, itself; `None` where it is not set."""
+        value = self.variables.get(name)
+        if value is None:
+            return None
+        return list(value.values()) if isinstance(value, dict) else [value]
+
+    def set(self, name: str, value: str | Array, index: str | None = None) -> None:
+        """Set a variable, or one item of an array."""
+        if index is None or isinstance(value, dict):
+            self.variables[name] = value
+            return
+        array = self.variables.get(name)
+        if not isinstance(array, dict):
+            array = {} if array is None else {"0": array}
+            self.variables[name] = array
+        array[index] = value
+
+    def append(self, name: str, value: str | Array, index: str | None = None) -> None:
+        """Add to a variable what `+=` adds: text to text, items to an array."""
+        there = self.variables.get(name)
+        if isinstance(value, dict):
+            items = [*(self.items(name) or ()), *value.values()]
+            self.variables[name] = {str(number): item for number, item in enumerate(items)}
+        elif isinstance(there, dict):
+            self.set(name, (self.value(name, index) or "") + value, index or "0")
+        else:
+            self.variables[name] = (there or "") + value
+
+    def is_exported(self, name: str) -> bool:
+        """Whether commands get a variable."""
+        return self.exports_all or name in self.exported
+
+
+class Numbers(MutableMapping[str, str]):
+    """The variables of a state as arithmetic sees them."""
+
+    def __init__(self, state: State, read: Callable[[str], str]) -> None:
+        self._state = state
+        self._read = read
+
+    def __getitem__(self, name: str) -> str:
+        return self._read(name)
+
+    def __setitem__(self, name: str, value: str) -> None:
+        self._state.set(name, value)
+
+    def __delitem__(self, name: str) -> None:
+        self._state.variables.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._state.variables)
+
+    def __len__(self) -> int:
+        return len(self._state.variables)

@@ -1,0 +1,141 @@
+"""Words of a command: built field by field as the shell splits them, and with what is open in each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from dttui.spec.dialects.shell.holes import Hole, Holes
+from dttui.spec.yaml_source import Mark
+
+_MOST_BRACES = 200
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of a command as a person reads it."""
+
+    text: str
+    """With what the script has for each hole."""
+    mark: Mark
+    """Where it stands."""
+    holes: tuple[Hole, ...] = ()
+    """What of it is not known."""
+    raw: str = ""
+    """As the shell has it, for what is itself a script, as after `bash -c`."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A simple command that a script comes to."""
+
+    words: tuple[Word, ...]
+    """Its name and arguments."""
+    environment: dict[str, Word]
+    """Variables that it gets: exported ones, and those before it."""
+    directory: str
+    """Where it runs, from where the script is started; `.` for there."""
+    is_background: bool = False
+    """Whether the script goes on beside it."""
+
+    @property
+    def mark(self) -> Mark:
+        """Where it stands."""
+        return self.words[0].mark
+
+
+class Fields:
+    """Fields that a word becomes: one as a rule, several or none where it is not quoted."""
+
+    def __init__(self) -> None:
+        self._done: list[str] = []
+        self._open: str | None = None
+
+    def add(self, text: str) -> None:
+        """Add text that stays together, were it empty."""
+        self._open = (self._open or "") + text
+
+    def add_split(self, text: str) -> None:
+        """Add text that blanks part."""
+        parts = text.split()
+        if not parts:
+            self._close_if(bool(text))
+            return
+        self._close_if(text[0].isspace())
+        for part in parts[:-1]:
+            self.add(part)
+            self._close_if(True)
+        self.add(parts[-1])
+        self._close_if(text[-1].isspace())
+
+    def add_each(self, items: Sequence[str]) -> None:
+        """Add items of which each is a field, the first one with what stands before it."""
+        for index, item in enumerate(items):
+            self._close_if(index > 0)
+            self.add(item)
+
+    def finish(self) -> list[str]:
+        """Return the fields."""
+        self._close_if(True)
+        return self._done
+
+    def _close_if(self, ends: bool) -> None:
+        if ends and self._open is not None:
+            self._done.append(self._open)
+            self._open = None
+
+
+def braced(text: str) -> list[str]:
+    """Return what `a{b,c}d` and `{1..3}` stand for; text without such as it is."""
+    return list(islice(_braced(text), _MOST_BRACES)) if "{" in text else [text]
+
+
+def _braced(text: str) -> Iterator[str]:
+    start = text.find("{")
+    end = _closing(text, start) if start >= 0 else -1
+    if end < 0 or text[start - 1 : start] == "$":
+        yield text
+        return
+    inside = text[start + 1 : end]
+    choices = list(_range(inside)) or _parted(inside)
+    if len(choices) < 2:
+        yield text
+        return
+    for choice in choices:
+        for first in _braced(choice):
+            for rest in _braced(text[end + 1 :]):
+                yield text[:start] + first + rest
+
+
+def _closing(text: str, start: int) -> int:
+    depth = 0
+    for index in range(start, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[index], 0)
+        if depth == 0:
+            return index
+    return -1
+
+
+def _parted(inside: str) -> list[str]:
+    parts, depth = [""], 0
+    for character in inside:
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+def _range(inside: str) -> Iterator[str]:
+    first, separator, last = inside.partition("..")
+    if separator and first.lstrip("-").isdecimal() and last.lstrip("-").isdecimal() and len(first + last) < 20:
+        low, high = int(first), int(last)
+        step = 1 if low <= high else -1
+        yield from map(str, range(low, high + step, step)[:_MOST_BRACES])
+
+
+def make_word(raw: str, mark: Mark, holes: Holes, directory: str) -> Word:
+    """Return a word as a person reads it in a directory."""
+    return Word(holes.shown(raw, directory), mark, holes.of(raw), raw)
