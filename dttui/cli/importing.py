@@ -13,16 +13,21 @@ from dttui.cli.printing import one_line, print_document, print_findings
 from dttui.errors import ExitCode, UsageError
 from dttui.i18n import _
 from dttui.spec import (
+    DocumentError,
     Finding,
     Imported,
     Job,
+    Translated,
+    decode,
     dump_job,
     grouped,
+    is_script,
     merge,
     printable,
     read_bytes,
-    translate_command,
     translate_file,
+    translate_words,
+    with_files,
 )
 
 COMMAND_NAME = "command line"
@@ -35,9 +40,15 @@ def import_job(options: Namespace) -> int:
     if not names:
         hint = "dttui import FILE…; dttui import -- torchrun --nproc-per-node 8 train.py"
         raise UsageError(_("there is nothing to import"), hint)
-    parts = [translate_file(read_bytes(Path(name), name), name) for name in options.file]
-    if options.command:
-        parts.append(translate_command(options.command, COMMAND_NAME))
+    contents = {name: read_bytes(Path(name), name) for name in options.file}
+    words: list[str] = list(options.command)
+    script = next((name for name, content in contents.items() if words and is_script(decode(content, name), name)), None)
+    parts: list[Translated] = []
+    for name, content in contents.items():
+        part = translate_file(content, name, words if name == script else (), _read_beside)
+        parts += with_files(part, lambda path: None if path in contents else _read_beside(path))
+    if words and script is None:
+        parts += with_files(translate_words(words, COMMAND_NAME, _read_beside), lambda path: None if path in contents else _read_beside(path))
     imported = merge(parts, Path(options.file[0]).stem if options.file else "job")
     target = Path(options.into) if options.into else None
     job = imported.job if target is None else _moved(imported.job, target.absolute().parent)
@@ -57,6 +68,14 @@ def import_job(options: Namespace) -> int:
         print_findings(grouped(imported.notes), sys.stderr)
         print(_("wrote {file}; `dttui plan {file}` says what is still missing").format(file=target))
     return ExitCode.OK
+
+
+def _read_beside(path: str) -> str | None:
+    """Return the text of a file that a document names, as seen from here; `None` where there is none that can be read."""
+    try:
+        return decode(read_bytes(Path(path), path), path) if Path(path).is_file() else None
+    except (DocumentError, OSError, ValueError):
+        return None
 
 
 def _moved(job: Job, directory: Path) -> Job:

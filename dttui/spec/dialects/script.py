@@ -6,6 +6,7 @@ import posixpath
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from dttui.i18n import _
 from dttui.spec.dialects.commands.carrying import SECRET, carry
@@ -28,8 +29,19 @@ _OTHER_SHELLS = re.compile(r"#!\s*\S*?(?:env\s+)?(zsh|csh|tcsh|fish|ksh|perl|rub
 _LONGEST = 1_000_000
 
 
-def translate_words(words: Sequence[str], name: str) -> Translated:
-    """Carry a command line over, word by word; `name` is what problems call it. Raises DocumentError."""
+def translate_words(
+    words: Sequence[str], name: str, read: Callable[[str], str | None] = lambda _path: None
+) -> Translated:
+    """Carry a command line over.
+
+    Args:
+        words: of it.
+        name: what problems call it.
+        read: the text of a script that it starts; `None` where it is not there.
+
+    Raises:
+        DocumentError: it starts nothing that trains, or an option is wrong.
+    """
     quoted = [shlex.quote(_masked(text)) for text in words]
     columns = [1]
     for text in quoted:
@@ -37,12 +49,13 @@ def translate_words(words: Sequence[str], name: str) -> Translated:
     line = " ".join(quoted)
     marked = tuple(Word(text, Mark(1, column), raw=text) for text, column in zip(words, columns, strict=False))
     if not marked:
-        raise DocumentError([Problem(name, _("expected torchrun, found {value}").format(value=_("nothing")))])
+        message = _("expected torchrun, found {value}").format(value=_("nothing"))
+        raise DocumentError([Problem(name, message, _known_launchers(), line=1, column=1)])
     holes = Holes()
-    shell = Shell(lambda _name: None, holes)
+    shell = Shell(lambda _name: None, holes, read)
     command = Command(marked, {}, ".")
     try:
-        launch = peel(command, shell.inner)
+        launch = peel(command, shell)
     except OptionError as error:
         raise _refused(error, name, (line,)) from error
     if launch is None:
@@ -84,7 +97,8 @@ def translate_script(
     known = {**_of_slurm(slurm), **variables}
     holes = Holes()
     state = State(name, list(words), {**variables}, set(variables))
-    shell = Shell(lambda variable: known.get(variable, given(variable)), holes, read)
+    gpus = slurm.gpus_per_node.number if slurm is not None and slurm.gpus_per_node is not None else None
+    shell = Shell(lambda variable: known.get(variable, given(variable)), holes, read, gpus)
     try:
         ran = shell.run(text, state)
     except TooLong as error:
@@ -110,8 +124,9 @@ class _Choice:
     def translated(self) -> Translated:
         """Return the job. Raises DocumentError."""
         launches = self._launches()
-        with_ranks = [launch for launch in launches if launch.launchers]
-        chosen = next(iter(with_ranks or launches), None)
+        known = [launch for launch in launches if launch.is_known]
+        with_ranks = [launch for launch in known if launch.launchers]
+        chosen = next(iter(with_ranks or known or launches), None)
         if chosen is None:
             raise DocumentError([self._nothing()])
         if self._slurm is not None:
@@ -119,13 +134,13 @@ class _Choice:
         translated = carry(chosen, self._name, self._lines)
         others = [launch for launch in launches if launch is not chosen]
         notes = [*translated.notes, *self._notes(translated, chosen, others)]
-        return Translated(translated.source, translated.leaves, tuple(notes), translated.master, translated.node_count)
+        return replace(translated, notes=tuple(notes))
 
     def _launches(self) -> list[Launch]:
         found: list[Launch] = []
         for command in self._ran.commands:
             try:
-                launch = peel(command, self._shell.inner)
+                launch = peel(command, self._shell)
             except OptionError as error:
                 raise _refused(error, self._name, self._lines) from error
             if launch is not None:
@@ -149,24 +164,39 @@ class _Choice:
             script = next((word.text for word in reversed(submitted.words) if not word.text.startswith("-")), "")
             message = _("this only submits another script: {script}").format(script=shown(script))
             return self._problem(message, submitted.mark, _("Import that one."))
+        started = next((command for command in self._ran.commands if _other_script(command)), None)
+        if started is not None:
+            message = _("this only starts another script, which is not here: {script}")
+            script = _other_script(started)
+            rest = " ".join(word.text for word in started.words[2:])
+            hint = _("Import that one: dttui import {script} -- {arguments}.").format(script=script, arguments=rest)
+            return self._problem(message.format(script=shown(script)), started.mark, hint)
         if len(self._ran.commands) == 1:
             return _unknown_program(self._ran.commands[0], self._name, self._lines)
-        started = [posixpath.basename(command.words[0].text) for command in self._ran.commands]
+        names = [posixpath.basename(command.words[0].text) for command in self._ran.commands]
         message = _("nothing in it starts training by a launcher that is known")
-        if started:
-            programs = ", ".join(dict.fromkeys(started))[:200]
+        if names:
+            programs = ", ".join(dict.fromkeys(names))[:200]
             message = _("{message}; it starts {programs}").format(message=message, programs=shown(programs))
         return self._problem(message, Mark(1, 1), _known_launchers())
 
     def _notes(self, translated: Translated, chosen: Launch, others: Sequence[Launch]) -> list[Finding]:
         source, origin = translated.source, ("program",)
         notes: list[Finding] = []
+        trained = {launch.mark for launch in (chosen, *others)}
+        for command in self._ran.commands:
+            if command.is_background and command.mark not in trained:
+                line = shown(" ".join(word.text for word in command.words)[:100])
+                message = _("not carried over: line {number} starts {command} beside it")
+                message = message.format(number=command.mark.line, command=line)
+                notes.append(make_note(source, origin, message, _("Start that yourself."), is_warning=True))
         for launch in others:
             program = launch.program.text if launch.program is not None else ""
             where = _("line {number}").format(number=launch.mark.line)
             message = _("not carried over: {where} starts {program} besides").format(where=where, program=shown(program))
             hint = _("Import it by itself: dttui import -- COMMAND.")
-            notes.append(make_note(source, origin, message, hint, is_warning=bool(launch.launchers)))
+            is_training = bool(launch.launchers) and launch.is_known
+            notes.append(make_note(source, origin, message, hint, is_warning=is_training))
         for path, (_text, mark) in self._ran.written.items():
             if any(path in word.text for word in chosen.arguments):
                 message = _("not carried over: line {number} writes {file}, which the program is given")
@@ -188,6 +218,14 @@ class _Choice:
     def _problem(self, message: str, mark: Mark, hint: str = "") -> Problem:
         line = self._lines[mark.line - 1] if mark.line <= len(self._lines) else ""
         return Problem(self._name, message, hint, line=mark.line, column=mark.column, source_line=printable(line))
+
+
+def _other_script(command: Command) -> str:
+    """Return the script that a command starts, `bash run.sh` or `./run.sh`; nothing for others."""
+    words = [word.text for word in command.words]
+    if len(words) > 1 and words[0] in ("bash", "sh") and not words[1].startswith("-"):
+        return words[1]
+    return words[0] if re.fullmatch(r"\S*/\S+\.sh|\S+\.sh", words[0]) else ""
 
 
 def _join(launch: Launch, slurm: Launch) -> None:
@@ -212,11 +250,14 @@ def _slurm(text: str) -> Launch | None:
     has_any = False
     for words in directives(text):
         has_any = True
-        try:
-            given, _rest = SLURM.parse(words)
-        except OptionError:
-            continue
-        take_slurm(launch, given, DIRECTIVE)
+        rest = words
+        while rest:
+            try:
+                given, rest = SLURM.parse(rest)
+            except OptionError:
+                break
+            take_slurm(launch, given, DIRECTIVE)
+            rest = rest[1:]  # A word that is no option is passed over, as a placeholder is.
     return launch if has_any else None
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dttui.i18n import _
+from dttui.spec.dialects.shell.holes import Openness
 from dttui.spec.dialects.shell.words import Word
 from dttui.spec.problems import did_you_mean, printable
 
@@ -78,6 +80,15 @@ class Given:
     """Its value; the word itself, where it has none."""
     has_value: bool = True
     """Whether it has one."""
+    is_variable: bool = False
+    """Whether it is a variable that may be any options."""
+
+
+def _may_be_options(word: Word) -> bool:
+    """Whether a word is a variable that nobody has given, as `srun $SRUN_ARGS python` has one."""
+    holes = word.holes
+    is_whole = len(holes) == 1 and word.text == holes[0].text and re.fullmatch(r"\$\{?\w*(ARG|OPT|FLAG)\w*\}?", word.text, re.I)
+    return bool(is_whole) and holes[0].openness is Openness.NEEDED
 
 
 class _Reader:
@@ -89,6 +100,10 @@ class _Reader:
     def options(self) -> Iterator[Given]:
         while self.at < len(self._words):
             word = self._words[self.at]
+            if _may_be_options(word) and self.at + 1 < len(self._words):
+                self.at += 1
+                yield Given(word.text, word, word, has_value=False, is_variable=True)
+                continue
             if not word.text.startswith("-") or word.text == "-":
                 return
             self.at += 1

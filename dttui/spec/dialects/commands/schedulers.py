@@ -160,6 +160,9 @@ def _take_exported(launch: Launch, said: Said) -> None:
 def _take_container(launch: Launch, said: Said, option: str) -> None:
     if option == "--container-image":
         launch.settings["run.container.image"] = said
+        launch.settings["run.container.engine"] = launch.enter("engine", Word("docker", said.word.mark))
+        hint = _("Write run.container.engine: docker, podman or apptainer, as the hosts have it.")
+        launch.remark(said, _("which engine runs the image is a guess: docker"), hint, is_warning=True)
         return
     launch.leave_out(said, _("dttui starts the container"), _("What it mounts is run.container.mounts."), is_warning=True)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from dttui.i18n import _
 from dttui.spec.dialects.commands.launch import Kind, Launch, Said
 from dttui.spec.dialects.commands.options import Given, OptionError, Options
 from dttui.spec.dialects.commands.torchrun_options import TORCHRUN
 from dttui.spec.dialects.shell.words import Word
+from dttui.spec.yaml_source import Mark
 
 Words = Sequence[Word]
 
@@ -71,7 +73,7 @@ OWN_RANKS: dict[str, frozenset[str]] = {
     "lmf": frozenset({"train"}),
     "swift": frozenset({"sft", "pt", "rlhf", "dpo", "grpo"}),
     "megatron": frozenset({"sft", "pt", "rlhf"}),
-    "axolotl": frozenset({"train", "preprocess"}),
+    "axolotl": frozenset({"train"}),
     "xtuner": frozenset({"train"}),
     "trl": frozenset({"sft", "dpo", "grpo", "kto", "reward", "rloo"}),
     "tune": frozenset({"run"}),
@@ -109,7 +111,7 @@ def torchrun(launch: Launch, words: Words, *, spelt: int = 1) -> None:
 
 def _take_torchrun(launch: Launch, said: Said, option: Given, names: set[str]) -> None:
     if option.name == "--nnodes":
-        launch.nodes = said
+        launch.nodes = said if launch.nodes is None or not said.is_open else launch.nodes
     elif option.name == "--nproc-per-node":
         launch.per_node = said
     elif option.name == "--master-addr" or (
@@ -332,14 +334,30 @@ def own_ranks(launch: Launch, words: Words) -> None:
     for name, attribute in _PLACES.items():
         if (word := launch.environment.pop(name, None)) is not None:
             setattr(launch, attribute, launch.enter(f"{name}=", word))
-    kept = list(words)
     if words[0].text in _SAME_AS_TORCHRUN:
         given, rest = TORCHRUN.parse(words[2:])
         names = {option.name for option in given}
         for option in given:
             _take_torchrun(launch, launch.take(option.name, option), option, names)
         kept = [*words[:2], *rest]
+        if launch.per_node is None and rest and rest[0].text.endswith("single_device"):
+            launch.per_node = launch.enter("recipe", Word("1", rest[0].mark))
+    else:
+        kept = _without_torchrun(launch, words)
     launch.run(Kind.COMMAND, kept)
+
+
+def _without_torchrun(launch: Launch, words: Words) -> list[Word]:
+    """Take the options for torchrun that follow `--`, as `axolotl train x.yaml --launcher torchrun -- --nnodes 2` has."""
+    texts = [word.text for word in words]
+    if "--" not in texts or not any(text in ("torchrun", "accelerate") for text in texts):
+        return list(words)
+    at = texts.index("--")
+    given, rest = replace(TORCHRUN, is_complete=False).parse(words[at + 1 :])
+    names = {option.name for option in given}
+    for option in given:
+        _take_torchrun(launch, launch.take(option.name, option), option, names)
+    return [*words[:at], *([words[at], *rest] if rest else [])]
 
 
 def is_own(words: Words) -> bool:
@@ -357,7 +375,8 @@ def _run(launch: Launch, kind: Kind, rest: Words, last: Word) -> None:
     if not rest:
         message = _("there is no script")
         hint = _("It comes after torchrun's own options, and its arguments after it.")
-        raise OptionError(last, message, hint)
+        mark = Mark(last.mark.line, last.mark.column + len(last.text) + 1)
+        raise OptionError(Word("", mark), message, hint)
     arguments = list(rest)
     if len(arguments) > 1 and arguments[1].text == "--":
         del arguments[1]

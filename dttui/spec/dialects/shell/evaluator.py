@@ -17,7 +17,7 @@ from dttui.spec.dialects.shell.conditions import Conditions
 from dttui.spec.dialects.shell.expansion import LONGEST, Expander
 from dttui.spec.dialects.shell.holes import START, Holes, cleaned, entered
 from dttui.spec.dialects.shell.patterns import matches
-from dttui.spec.dialects.shell.programs import echoed, printed
+from dttui.spec.dialects.shell.programs import counts_devices, echoed, printed
 from dttui.spec.dialects.shell.source import Source, begin
 from dttui.spec.dialects.shell.state import State
 from dttui.spec.dialects.shell.words import Command, Word, make_word
@@ -70,12 +70,18 @@ class Shell:
         given: what a variable is that the script does not set, by its name; `None` for none.
         holes: what is open, of all that is followed.
         read: the text of a file that a script reads commands from; `None` where it is not there.
+        gpus: GPUs of the host that it runs on; `None` where that is not known.
     """
 
     def __init__(
-        self, given: Callable[[str], str | None], holes: Holes, read: Callable[[str], str | None] = lambda _path: None
+        self,
+        given: Callable[[str], str | None],
+        holes: Holes,
+        read: Callable[[str], str | None] = lambda _path: None,
+        gpus: int | None = None,
     ) -> None:
         self._given = given
+        self.gpus = gpus
         self._read = read
         self.holes = holes
         self.ran = Ran()
@@ -98,21 +104,33 @@ class Shell:
     def inner(self, text: str, command: Command, arguments: Sequence[Word]) -> list[Command]:
         """Return the commands of a script that is itself a word of a command, as after `bash -c`."""
         state = State("bash", [word.raw for word in arguments[1:]], is_inside=bool(arguments))
+        return self._apart(text, command, state)
+
+    def _apart(self, text: str, command: Command, state: State) -> list[Command]:
+        """Return the commands of a script that begins with the environment of a command."""
         state.variables = {name: word.raw for name, word in command.environment.items()}
         state.exported = set(state.variables)
         state.marks = {name: word.mark for name, word in command.environment.items()}
         state.directory = entered(START, command.directory)
-        shell = Shell(self._given, self.holes, self._read)
+        shell = Shell(self._given, self.holes, self._read, self.gpus)
         try:
             shell._start(text, state, command.mark, 1)
         except (_Exit, _Leave):
             pass
         return shell.ran.commands
 
+    def script(self, command: Command, words: Sequence[Word]) -> list[Command] | None:
+        """Return the commands of a script that is a file, the first of its words; `None` where it is not there."""
+        text = None if words[0].holes else self._read(words[0].text)
+        if text is None:
+            return None
+        state = State(words[0].raw, [word.raw for word in words[1:]])
+        return self._apart(cleaned(text), command, state)
+
     def _start(self, text: str, state: State, mark: Mark | None, depth: int) -> None:
         if depth > _DEEPEST:
             raise TooLong
-        source = Source(cleaned(text) if depth == 0 else text)
+        source = Source(cleaned(text) if depth == 0 else text, self.holes)
         tree = Parser(_LANGUAGE).parse(source.parsed)
         if tree.root_node.has_error and self.ran.unreadable is None:
             self.ran.unreadable = mark or source.mark(_first_error(tree.root_node))
@@ -488,6 +506,8 @@ class _Follower:
             inner.block(node.children)
         except (_Exit, _Leave):
             return None
+        if not inner._is_known and self._shell.gpus is not None and counts_devices(self._text(node)):
+            return str(self._shell.gpus)
         return "\n".join(inner._output or ()) if inner._is_known else None
 
     def _print(self, text: str | None) -> None:
@@ -553,7 +573,8 @@ class _Follower:
     def _source(self, words: list[Word], _stdin: str | None) -> bool | None:
         if not words:
             return False
-        text = self._shell._read(words[0].text)
+        is_python = words[0].text.endswith("/activate")
+        text = None if is_python or words[0].holes else self._shell._read(words[0].text)
         if text is None:
             self._shell.ran.sourced.append(words[0])
             return None
@@ -580,6 +601,24 @@ class _Follower:
 
     def _leave(self, word: str) -> bool:
         raise _Leave(word)
+
+    def _getopts(self, words: list[Word], _stdin: str | None) -> bool | None:
+        """Take the next option of the arguments, as `getopts "n:g:" name` does."""
+        if len(words) < 2:
+            return False
+        letters, name = words[0].raw, words[1].raw
+        at = int(self._state.value("OPTIND") or "1")
+        arguments = self._state.positional
+        option = arguments[at - 1] if at <= len(arguments) else ""
+        if not re.fullmatch("-[A-Za-z].*", option):
+            return False
+        letter, rest = option[1], option[2:]
+        takes_value = f"{letter}:" in letters
+        value = rest if rest or not takes_value else "".join(arguments[at : at + 1])
+        self._state.set(name, letter if letter in letters.replace(":", "") else "?")
+        self._state.set("OPTARG", value if takes_value else "")
+        self._state.set("OPTIND", str(at + (2 if takes_value and not rest else 1)))
+        return True
 
     def _test_words(self, words: list[Word], _stdin: str | None) -> bool | None:
         arguments = [word.raw for word in words]
@@ -684,6 +723,7 @@ _BUILTINS: dict[str, Callable[[_Follower, list[Word], str | None], bool | None]]
     "test": _Follower._test_words,
     "[": _Follower._test_words,
     "let": _Follower._let,
+    "getopts": _Follower._getopts,
     "mapfile": _Follower._lines,
     "readarray": _Follower._lines,
     ":": lambda _follower, _words, _stdin: True,
