@@ -42,13 +42,18 @@ def import_job(options: Namespace) -> int:
         raise UsageError(_("there is nothing to import"), hint)
     contents = {name: read_bytes(Path(name), name) for name in options.file}
     words: list[str] = list(options.command)
-    script = next((name for name, content in contents.items() if words and is_script(decode(content, name), name)), None)
+    script = next(
+        (name for name, content in contents.items() if words and is_script(decode(content, name), name)), None
+    )
     parts: list[Translated] = []
+
+    def read(path: str) -> str | None:
+        return None if path in contents else _read_beside(path)
+
     for name, content in contents.items():
-        part = translate_file(content, name, words if name == script else (), _read_beside)
-        parts += with_files(part, lambda path: None if path in contents else _read_beside(path))
+        parts += with_files(translate_file(content, name, words if name == script else (), _read_beside), read)
     if words and script is None:
-        parts += with_files(translate_words(words, COMMAND_NAME, _read_beside), lambda path: None if path in contents else _read_beside(path))
+        parts += with_files(translate_words(words, COMMAND_NAME, _read_beside), read)
     imported = merge(parts, Path(options.file[0]).stem if options.file else "job")
     target = Path(options.into) if options.into else None
     job = imported.job if target is None else _moved(imported.job, target.absolute().parent)
@@ -71,7 +76,7 @@ def import_job(options: Namespace) -> int:
 
 
 def _read_beside(path: str) -> str | None:
-    """Return the text of a file that a document names, as seen from here; `None` where there is none that can be read."""
+    """Return the text of a file that a document names, as seen from here; `None` where none can be read."""
     try:
         return decode(read_bytes(Path(path), path), path) if Path(path).is_file() else None
     except (DocumentError, OSError, ValueError):

@@ -13,8 +13,8 @@ import pytest
 from dttui.cli import main
 from dttui.i18n import set_language
 from dttui.spec import DocumentError, dump_job, load_job, parse_job
-from dttui.spec.dialects.script import translate_words
 from dttui.spec.dialects.commands.torchrun_options import FLAGS, SHORT, VALUED
+from dttui.spec.dialects.script import translate_words
 from dttui.spec.findings import Severity
 from dttui.spec.importing import Imported, grouped, merge
 from tests.unit.spec.imported import command, data, file, keys

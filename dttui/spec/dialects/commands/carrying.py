@@ -12,6 +12,7 @@ from typing import Any
 from dttui.i18n import _
 from dttui.spec.dialects.commands.launch import PROGRAM, Kind, Launch, Said
 from dttui.spec.dialects.commands.megatron import carry_megatron, is_megatron
+from dttui.spec.dialects.commands.options import names
 from dttui.spec.dialects.shell.holes import Openness
 from dttui.spec.dialects.shell.words import Word
 from dttui.spec.dialects.translation import Translated, Translation, table_source
@@ -22,13 +23,16 @@ from dttui.spec.yaml_source import Mark, YamlSource
 SECRET = re.compile(r"[A-Za-z0-9_]*(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)[A-Za-z0-9_]*", re.IGNORECASE)
 """Names of variables whose values are shown and written nowhere."""
 _NODES = re.compile(r"([0-9]{1,6})(?::([0-9]{1,6}))?")
-_PLACEHOLDER = re.compile(r"<[A-Za-z][^<>|&;]{1,80}>|\{\s?[A-Za-z-][\w .-]{0,60}\s?\}|\$\{\{[^{}]{1,80}\}\}|\.\.\.|…")
-_GIVEN = frozenset(
-    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT NODE_RANK NNODES NPROC_PER_NODE".split()
+_PLACEHOLDER = re.compile(r"<[A-Za-z][^<>|&;]{0,80}>|\{\s?[A-Za-z-][\w .-]{0,60}\s?\}|\$\{\{[^{}]{1,80}\}\}|\.\.\.|…")
+_GIVEN = names(
+    """
+    RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT NODE_RANK NNODES
+    NPROC_PER_NODE
+    """
 )
 """Variables that dttui gives every process itself."""
 _OF_HOST = frozenset({"PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "HOME", "USER", "SHELL"})
-_INTERNAL = frozenset("CMD LAUNCHER SCRIPT SCRIPT_ARGS SRUN_ARGS RUN_CMD ARGS".split())
+_INTERNAL = names("CMD LAUNCHER SCRIPT SCRIPT_ARGS SRUN_ARGS RUN_CMD ARGS")
 """Names by which scripts keep parts of their own command, which no program reads."""
 _PASSED_ON = ("$@", "$*", "${@}")
 """What a script stands for that passes on its own arguments."""
@@ -48,7 +52,11 @@ def carry(launch: Launch, name: str, lines: Sequence[str]) -> Translated:
         DocumentError: it cannot be a job, as a number is none.
     """
     translation = Translation(_source(launch, name, lines))
-    problems = [*_check_program(translation, launch), *_carry_nodes(translation, launch), *_carry_processes(translation, launch)]
+    problems = [
+        *_check_program(translation, launch),
+        *_carry_nodes(translation, launch),
+        *_carry_processes(translation, launch),
+    ]
     if problems:
         raise DocumentError(problems)
     _carry_program(translation, launch)
@@ -73,10 +81,10 @@ def _check_program(translation: Translation, launch: Launch) -> list[Problem]:
     program = launch.program
     if program is None:
         return [_problem(translation.source, (), _("there is no script"))]
-    counts = [said.word for said in (launch.nodes, launch.per_node, launch.processes) if said is not None]
+    counts = [s.word for s in (launch.nodes, launch.per_node, launch.processes, launch.open_hosts) if s is not None]
     named = next((word for word in (*counts, *launch.prefix) if "<" in word.text), program)
     found = _PLACEHOLDER.search(named.text)
-    if found is not None and (not program.holes or named is not program):
+    if found is not None and (not program.holes or "<" in named.text):
         message = _("this is a template: {text} stands for what is to be started").format(text=shown(found[0]))
         return [_problem(translation.source, (PROGRAM,), message, _("Write what is meant in its place."))]
     is_module = launch.kind is Kind.MODULE and not re.fullmatch(MODULE_NAME, program.text)

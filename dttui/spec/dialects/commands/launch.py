@@ -102,6 +102,8 @@ class Launch:
     """Hosts with the processes of each."""
     hosts_key: str = ""
     """What says them."""
+    open_hosts: Said | None = None
+    """The same, where they are not known."""
     hostfile: Said | None = None
     master: Said | None = None
     restarts: Said | None = None

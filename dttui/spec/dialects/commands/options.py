@@ -28,6 +28,11 @@ class OptionError(ValueError):
         self.hint = hint
 
 
+def names(text: str) -> frozenset[str]:
+    """Return the words of a text: options and the like, written one after another."""
+    return frozenset(text.split())
+
+
 @dataclass(frozen=True)
 class Options:
     """The options that a program has."""
@@ -87,7 +92,11 @@ class Given:
 def _may_be_options(word: Word) -> bool:
     """Whether a word is a variable that nobody has given, as `srun $SRUN_ARGS python` has one."""
     holes = word.holes
-    is_whole = len(holes) == 1 and word.text == holes[0].text and re.fullmatch(r"\$\{?\w*(ARG|OPT|FLAG)\w*\}?", word.text, re.I)
+    is_whole = (
+        len(holes) == 1
+        and word.text == holes[0].text
+        and re.fullmatch(r"\$\{?\w*(ARG|OPT|FLAG)\w*\}?", word.text, re.I)
+    )
     return bool(is_whole) and holes[0].openness is Openness.NEEDED
 
 
@@ -126,7 +135,9 @@ class _Reader:
             text = "=".join([rest] * bool(separator) + [value.text for value in values])
             return Given(name, word, Word(text, values[-1].mark, holes=values[-1].holes))
         if name in options.valued:
-            value = Word(rest, word.mark, word.holes, word.raw.partition("=")[2]) if separator else self._next(word, name)
+            value = (
+                Word(rest, word.mark, word.holes, word.raw.partition("=")[2]) if separator else self._next(word, name)
+            )
             return Given(name, word, value)
         if not options.is_complete:
             value = Word(rest, word.mark, word.holes, word.raw.partition("=")[2]) if separator else word

@@ -9,11 +9,12 @@ from typing import Protocol
 
 from dttui.i18n import _
 from dttui.spec.dialects.commands.launch import Kind, Launch
-from dttui.spec.dialects.commands.options import OptionError, Options
+from dttui.spec.dialects.commands.options import OptionError, Options, names
 from dttui.spec.dialects.commands.schedulers import horovodrun, mpirun, srun
 from dttui.spec.dialects.commands.trainers import is_own_script, module_launcher, own_ranks, trainer_of
 from dttui.spec.dialects.commands.wrappers import script_before_dashes, take_variables, wrapper_of
 from dttui.spec.dialects.shell.words import Command, Word
+from dttui.spec.problems import shown
 
 Words = Sequence[Word]
 
@@ -37,10 +38,12 @@ _SCHEDULERS = {
 }
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
 _PYTHON = re.compile(r"(python|pypy|ipexrun)[0-9.]*")
-_NOT_TRAINING = frozenset(
-    "pip pytest http.server venv ensurepip json.tool pdb cProfile compileall ipykernel tensorboard "
-    "vllm.entrypoints.openai.api_server sglang.launch_server build twine nltk.downloader spacy wandb "
-    "torch.utils.collect_env torch.utils.bottleneck".split()
+_NOT_TRAINING = names(
+    """
+    pip pytest http.server venv ensurepip json.tool pdb cProfile compileall ipykernel tensorboard
+    vllm.entrypoints.openai.api_server sglang.launch_server build twine nltk.downloader spacy wandb
+    torch.utils.collect_env torch.utils.bottleneck
+    """
 )
 """Modules that train nothing."""
 _DEEPEST = 12
@@ -82,6 +85,8 @@ def _peel(launch: Launch, words: Words, shell: Follower, depth: int) -> bool:
         return _take_shell(launch, words, shell, depth)
     if _PYTHON.fullmatch(name):
         return _take_python(launch, words)
+    if launch.launchers and name.endswith(".sh"):
+        return _take_shell(launch, [Word("bash", words[0].mark), *words], shell, depth)
     if re.search(r"\.py$", name) and launch.launchers:
         launch.run(Kind.SCRIPT, words)
         return True
@@ -94,7 +99,9 @@ def _peel(launch: Launch, words: Words, shell: Follower, depth: int) -> bool:
 
 def _take_shell(launch: Launch, words: Words, shell: Follower, depth: int) -> bool:
     """Take `bash -c TEXT`, `bash wrapper.sh -- program`, and `bash run.sh`, which starts ranks of its own."""
-    options, rest = Options("bash", frozenset({"-c", "-o"}), short={"-lc": "-c", "-ec": "-c", "-xc": "-c"}).parse(words[1:])
+    options, rest = Options("bash", frozenset({"-c", "-o"}), short={"-lc": "-c", "-ec": "-c", "-xc": "-c"}).parse(
+        words[1:]
+    )
     text = next((option.value for option in options if option.name == "-c"), None)
     command = Command(tuple(rest) or tuple(words), dict(launch.environment), launch.directory)
     if text is not None:
@@ -107,6 +114,10 @@ def _take_shell(launch: Launch, words: Words, shell: Follower, depth: int) -> bo
         return True
     if rest and launch.launchers:
         own_ranks(launch, words)
+        said = launch.enter("script", rest[0])
+        message = _("what {script} starts is not known: it is not here, and is started once a node as it is")
+        hint = _("Import it by itself: dttui import {script}.").format(script=rest[0].text)
+        launch.remark(said, message.format(script=shown(rest[0].text)), hint, is_warning=True)
         return True
     return False
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _CHANGED = re.compile(
     r"(?<!\\)\$(?P<name>[A-Za-z_]\w*)(?=[-./,:@%+~^=#!*?])"
-    r"|(?<=[\s=:/,'\"])(?P<placeholder><[A-Za-z][^<>\n|&;()$`\"']{0,80}[\w.)\]]>)"
+    r"|(?<=[\s=:/,'\"])(?P<placeholder><[A-Za-z](?:[^<>\n|&;()$`\"']{0,80}[\w.)\]])?>)"
 )
 """What the parser gets otherwise than it was written."""
 _DANGLING = re.compile(r"\\\s*\Z")
