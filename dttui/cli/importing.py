@@ -36,8 +36,7 @@ COMMAND_NAME = "command line"
 
 def import_job(options: Namespace) -> int:
     """Print a job file made of the documents, or write it where none is yet; name what could not be carried over."""
-    names: list[str] = [*options.file, *([COMMAND_NAME] if options.command else [])]
-    if not names:
+    if not options.file and not options.command:
         hint = "dttui import FILE…; dttui import -- torchrun --nproc-per-node 8 train.py"
         raise UsageError(_("there is nothing to import"), hint)
     contents = {name: read_bytes(Path(name), name) for name in options.file}
@@ -54,6 +53,7 @@ def import_job(options: Namespace) -> int:
         parts += with_files(translate_file(content, name, words if name == script else (), _read_beside), read)
     if words and script is None:
         parts += with_files(translate_words(words, COMMAND_NAME, _read_beside), read)
+    names: list[str] = [*options.file, *([COMMAND_NAME] if words and script is None else [])]
     imported = merge(parts, Path(options.file[0]).stem if options.file else "job")
     target = Path(options.into) if options.into else None
     job = imported.job if target is None else _moved(imported.job, target.absolute().parent)

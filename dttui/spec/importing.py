@@ -72,15 +72,24 @@ def with_files(part: Translated, read: ReadFile) -> list[Translated]:
     """
     others: list[Translated] = []
     notes = list(part.notes)
-    for name, origin in part.files:
+    for name, origin in part.beside:
         text = read(name)
         if text is not None:
-            others.append(translate_file(text, name))
+            others.append(_within(part, translate_file(text, name)))
             continue
         message = _("not carried over: what {file} says, which is not there").format(file=shown(name))
         hint = _("Import it together with this one: dttui import {file} ….").format(file=printable(name))
         notes.append(make_note(part.source, origin, message, hint, is_warning=True))
     return [replace(part, notes=in_order(notes)), *others]
+
+
+def _within(part: Translated, other: Translated) -> Translated:
+    """Return a file that a document names without what the document says otherwise of each node, as of slots."""
+    count = part.leaves.get(_GPU_COUNT)
+    if count is None or count.is_implied:
+        return other
+    kept = {target: leaf for target, leaf in other.leaves.items() if target[:2] != _NODES or target[-1] != "count"}
+    return replace(other, leaves=kept)
 
 
 def merge(parts: Sequence[Translated], name: str) -> Imported:

@@ -48,7 +48,7 @@ class Translated:
     """Host that the document makes the master without listing its nodes, and where it says so."""
     node_count: tuple[int, int, PathKey] | None = None
     """Fewest and most nodes, where it says how many and not which, and where it says so."""
-    files: tuple[tuple[str, PathKey], ...] = ()
+    beside: tuple[tuple[str, PathKey], ...] = ()
     """Files beside it that say more of the job, such as a hostfile, and where it names them."""
 
     @property

@@ -104,7 +104,8 @@ def test_what_starts_its_own_ranks_is_started_once_a_node(line: str, command: in
     run = data(imported)["run"]
     assert (data(imported)["framework"], run["per"], len(run["command"])) == ("command", "node", command)
     assert not {"NNODES", "NODE_RANK", "MASTER_ADDR", "NPROC_PER_NODE"} & set(run.get("env", {}))
-    assert imported.job.resources.gpu.count == count if count else True
+    gpu = imported.job.resources.gpu
+    assert (gpu.count if gpu is not None else None) == count
     if "NNODES=2" in line:
         assert "this says how many nodes, and not which: 2" in warnings(imported)
 

@@ -73,7 +73,7 @@ def carry(launch: Launch, name: str, lines: Sequence[str]) -> Translated:
         translation.note((launch.hostfile.key,), message, _("It names the hosts."), is_warning=True)
     files = [launch.hostfile] if launch.hostfile is not None else []
     named = tuple((said.text, (said.key,)) for said in (*files, *launch.files) if not said.is_open)
-    return replace(translation.finish(), files=named)
+    return replace(translation.finish(), beside=named)
 
 
 def _check_program(translation: Translation, launch: Launch) -> list[Problem]:

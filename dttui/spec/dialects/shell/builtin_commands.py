@@ -4,19 +4,48 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from dttui.spec.dialects.shell.flow import Exited, Left
+from dttui.spec.dialects.shell.conditions import Conditions
+from dttui.spec.dialects.shell.expansion import Expander
+from dttui.spec.dialects.shell.flow import Exited, Left, Shell
 from dttui.spec.dialects.shell.holes import cleaned, entered
 from dttui.spec.dialects.shell.programs import echoed
+from dttui.spec.dialects.shell.state import Array, State
 from dttui.spec.dialects.shell.words import Word
-
-if TYPE_CHECKING:
-    from dttui.spec.dialects.shell.following import Follower
+from dttui.spec.yaml_source import Mark
 
 Builtin = Callable[[list[Word], "str | None"], "bool | None"]
 """Takes arguments and what it reads; returns how it ends, `None` where that is not known."""
 _IGNORED = ("trap", "wait", "ulimit", "umask", "shopt", "setopt", "hash", "alias", "complete", "pushd", "popd")
+
+
+class Follower(Protocol):
+    """What follows the text that a command stands in."""
+
+    shell: Shell
+    state: State
+    expander: Expander
+    conditions: Conditions
+    said: str
+    at: Mark
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether what is printed is what counts."""
+        ...
+
+    def print(self, text: str | None) -> None:
+        """Print something; `None` for what is not known."""
+        ...
+
+    def start(self, text: str, mark: Mark) -> None:
+        """Follow a text in the same state."""
+        ...
+
+    def simple(self, words: list[Word], own: dict[str, str | Array], stdin: str | None) -> bool | None:
+        """Follow a simple command."""
+        ...
 
 
 class Builtins:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from dttui.spec.dialects.shell.holes import Holes
+from dttui.spec.dialects.shell.state import State
 from dttui.spec.dialects.shell.words import Command, Word
 from dttui.spec.yaml_source import Mark
 
@@ -41,3 +44,27 @@ class Ran:
     """Exit code, place and last words, where it ends itself by `exit`."""
     unreadable: Mark | None = None
     """Where it is no bash."""
+
+
+class Shell(Protocol):
+    """What all texts of one script share."""
+
+    holes: Holes
+    ran: Ran
+    gpus: int | None
+
+    def given(self, name: str) -> str | None:
+        """Return what a variable is that the script does not set; `None` for none."""
+        ...
+
+    def read(self, path: str) -> str | None:
+        """Return the text of a file that the script reads commands from; `None` where it is not there."""
+        ...
+
+    def step(self) -> None:
+        """Count a step. Raises TooLong."""
+        ...
+
+    def follow(self, text: str, state: State, mark: Mark | None, depth: int) -> None:
+        """Follow another text in a state."""
+        ...

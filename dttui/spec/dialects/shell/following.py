@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from dttui.spec.dialects.shell.builtin_commands import Builtins
 from dttui.spec.dialects.shell.conditions import Conditions
 from dttui.spec.dialects.shell.expansion import LONGEST, Expander
-from dttui.spec.dialects.shell.flow import Exited, Left, Ran, TooLong
-from dttui.spec.dialects.shell.holes import START, Holes
+from dttui.spec.dialects.shell.flow import Exited, Left, Shell, TooLong
+from dttui.spec.dialects.shell.holes import START
 from dttui.spec.dialects.shell.patterns import matches
 from dttui.spec.dialects.shell.programs import counts_devices, printed
 from dttui.spec.dialects.shell.source import Source, begin
@@ -24,30 +24,6 @@ if TYPE_CHECKING:
 _MOST_ROUNDS = 1_000
 _DEEPEST = 40
 _MOST_COMMANDS = 2_000
-
-
-class Shell(Protocol):
-    """What all texts of one script share."""
-
-    holes: Holes
-    ran: Ran
-    gpus: int | None
-
-    def given(self, name: str) -> str | None:
-        """Return what a variable is that the script does not set; `None` for none."""
-        ...
-
-    def read(self, path: str) -> str | None:
-        """Return the text of a file that the script reads commands from; `None` where it is not there."""
-        ...
-
-    def step(self) -> None:
-        """Count a step. Raises TooLong."""
-        ...
-
-    def follow(self, text: str, state: State, mark: Mark | None, depth: int) -> None:
-        """Follow another text in a state."""
-        ...
 
 
 class Follower:
