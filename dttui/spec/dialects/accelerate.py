@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field, field_validator
 
 from dttui.i18n import N_, _
-from dttui.spec.dialects.accelerate_environment import USES, Setting, accelerate_environment, flattened
+from dttui.spec.dialects.accelerate_environment import USES, AccelerateSetting, accelerate_environment, flattened
 from dttui.spec.dialects.accelerate_options import SHARDING, job_values, remarks
 from dttui.spec.dialects.translation import NamedFile, Translated, Translation
 from dttui.spec.document import validate
@@ -158,7 +158,7 @@ def translate(source: YamlSource) -> Translated:
     return translation.finish()
 
 
-def _carry_settings(translation: Translation, said: Mapping[str, Setting]) -> None:
+def _carry_settings(translation: Translation, said: Mapping[str, AccelerateSetting]) -> None:
     """Carry over what the settings make of the job, and of the variables of its ranks."""
     values = {name: setting.value for name, setting in said.items()}
     translation.use(("distributed_type",))
@@ -179,7 +179,7 @@ def _put(translation: Translation, origin: PathKey, target: PathKey, value: Any,
         translation.use(origin)
 
 
-def _path(said: Mapping[str, Setting], name: str) -> PathKey:
+def _path(said: Mapping[str, AccelerateSetting], name: str) -> PathKey:
     return said[name].path if name in said else ("distributed_type",)
 
 

@@ -125,7 +125,7 @@ _PARALLELISM = "parallelism_config_"
 
 
 @dataclass(frozen=True)
-class Setting:
+class AccelerateSetting:
     """What a configuration says by one name."""
 
     value: Any
@@ -143,28 +143,28 @@ class Variable:
     """The setting that it follows from."""
 
 
-def flattened(config: Mapping[str, Any]) -> dict[str, Setting]:
+def flattened(config: Mapping[str, Any]) -> dict[str, AccelerateSetting]:
     """Return what a configuration file says, by the names of the launcher's options; without what it leaves empty.
 
     Args:
         config: the keys of a `ClusterConfig`, as YAML has them.
     """
-    found: dict[str, Setting] = {}
+    found: dict[str, AccelerateSetting] = {}
     for key, value in config.items():
         prefix = _SECTIONS.get(key)
         if prefix is not None and isinstance(value, Mapping):
             for inner, data in value.items():
                 name = str(inner)
-                found[name if name.startswith(prefix) else prefix + name] = Setting(data, (key, inner))
+                found[name if name.startswith(prefix) else prefix + name] = AccelerateSetting(data, (key, inner))
         else:
-            found[key] = Setting(value, (key,))
+            found[key] = AccelerateSetting(value, (key,))
     kind = found.get("distributed_type")
     if kind is not None and str(kind.value) in USES:
-        found[USES[str(kind.value)]] = Setting(True, kind.path)
+        found[USES[str(kind.value)]] = AccelerateSetting(True, kind.path)
     if config.get("parallelism_config"):
-        found["use_parallelism_config"] = Setting(True, ("parallelism_config",))
+        found["use_parallelism_config"] = AccelerateSetting(True, ("parallelism_config",))
     if "fp16" in found and "mixed_precision" not in found:  # What an old version wrote.
-        found["mixed_precision"] = Setting("fp16" if found["fp16"].value else "no", ("fp16",))
+        found["mixed_precision"] = AccelerateSetting("fp16" if found["fp16"].value else "no", ("fp16",))
     return {name: setting for name, setting in found.items() if setting.value is not None}
 
 

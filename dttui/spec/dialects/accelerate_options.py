@@ -58,7 +58,7 @@ class JobValue:
 
 
 @dataclass(frozen=True)
-class Remark:
+class SettingRemark:
     """What of a setting does not become what one may expect."""
 
     setting: str
@@ -92,33 +92,37 @@ def job_values(settings: Mapping[str, Any]) -> Iterator[JobValue]:
         yield JobValue(("strategy", "tensor_parallel_size"), tensors, "parallelism_config_tp_size")
 
 
-def remarks(settings: Mapping[str, Any]) -> Iterator[Remark]:
+def remarks(settings: Mapping[str, Any]) -> Iterator[SettingRemark]:
     """Yield what is to be said about settings that the job has no words for; the arguments are as of `job_values`."""
     said = {name: value for name, value in settings.items() if value is not None}
     if _uses(said, "use_megatron_lm"):
         message = _("carried over as pytorch-ddp: accelerate itself gives Megatron-LM its arguments")
         hint = _("The framework megatron-lm is for scripts that parse Megatron's arguments.")
-        yield Remark("use_megatron_lm", message, hint)
+        yield SettingRemark("use_megatron_lm", message, hint)
     kind, version = launcher_of(said), str(said.get("fsdp_version", 1))
     if kind == "multi_gpu" and _uses(said, "use_fsdp"):
         if version != "2" and "fsdp_reshard_after_forward" in said:
             message = _("with FSDP 1 accelerate goes by fsdp_sharding_strategy alone, FULL_SHARD where it is not said")
             hint = _("Write fsdp_sharding_strategy where another was meant.")
-            yield Remark("fsdp_reshard_after_forward", message, hint, is_warning="fsdp_sharding_strategy" not in said)
+            yield SettingRemark(
+                "fsdp_reshard_after_forward", message, hint, is_warning="fsdp_sharding_strategy" not in said
+            )
         if version == "2" and "fsdp_sharding_strategy" in said:
             message = _("accelerate goes by fsdp_reshard_after_forward with FSDP 2, and passes over this")
-            yield Remark("fsdp_sharding_strategy", message)
+            yield SettingRemark("fsdp_sharding_strategy", message)
         if said.get("fsdp_sharding_strategy") in ("NO_SHARD", 3, "3") and version != "2":
-            yield Remark("use_fsdp", _("carried over as pytorch-ddp: with NO_SHARD each rank keeps the whole model"))
+            yield SettingRemark(
+                "use_fsdp", _("carried over as pytorch-ddp: with NO_SHARD each rank keeps the whole model")
+            )
     yield from _remarks_on_sizes(said)
     for name in said:
         message = _pointless(name, said, kind)
         if message:
-            yield Remark(name, message)
+            yield SettingRemark(name, message)
     if kind == "deepspeed" and "deepspeed_config_file" in said:
         for name in (name for name in _IN_ITS_FILE if name in said):
             message = _("accelerate refuses this beside deepspeed_config_file, and ends at its start")
-            yield Remark(name, message, _("Say it in DeepSpeed's own file alone."), is_warning=True)
+            yield SettingRemark(name, message, _("Say it in DeepSpeed's own file alone."), is_warning=True)
 
 
 def _uses(said: Mapping[str, Any], switch: str) -> bool:
@@ -224,19 +228,19 @@ def _megatron(said: Mapping[str, Any]) -> Iterator[JobValue]:
         yield JobValue(("strategy", "recomputation"), kind, "megatron_lm_recompute_activations")
 
 
-def _remarks_on_sizes(said: Mapping[str, Any]) -> Iterator[Remark]:
+def _remarks_on_sizes(said: Mapping[str, Any]) -> Iterator[SettingRemark]:
     if not is_true(said.get("use_parallelism_config")):
         return
     context = size_of(said, "cp_size")
     if context > 1:
         message = _("told to accelerate alone: the plan takes the {count} ranks that share a sequence for replicas")
-        yield Remark("parallelism_config_cp_size", message.format(count=context), is_warning=True)
+        yield SettingRemark("parallelism_config_cp_size", message.format(count=context), is_warning=True)
     if size_of(said, "sp_size") > 1 and launcher_of(said) != "deepspeed":
         message = _("accelerate shares out sequences with DeepSpeed alone")
-        yield Remark("parallelism_config_sp_size", message, is_warning=True)
+        yield SettingRemark("parallelism_config_sp_size", message, is_warning=True)
     if size_of(said, "dp_replicate_size") > 1 and _uses(said, "use_fsdp") and not _keeps_copies_a_node(said):
         message = _("told to accelerate alone: the plan knows copies a node, and takes it that all ranks share one")
-        yield Remark("parallelism_config_dp_replicate_size", message, is_warning=True)
+        yield SettingRemark("parallelism_config_dp_replicate_size", message, is_warning=True)
 
 
 def _pointless(name: str, said: Mapping[str, Any], kind: str) -> str:
