@@ -26,6 +26,7 @@ _CONFIG_PATH = f"{Hole.DIRECTORY}/{CONFIG_FILE}"
 _ARGUMENTS = {
     "deepspeed": ("--deepspeed", "--deepspeed_config", _CONFIG_PATH),
     "trainer": ("--deepspeed", _CONFIG_PATH),
+    "accelerate": (),
     "none": (),
 }
 """What is put after the script's own arguments, by `config_for`."""

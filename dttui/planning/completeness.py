@@ -9,6 +9,7 @@ from dttui.frameworks import Framework, frameworks, get_framework, traits_of
 from dttui.frameworks.parts.environment import is_reserved
 from dttui.frameworks.parts.options import read_options
 from dttui.i18n import _
+from dttui.planning.accelerate_words import check_accelerate
 from dttui.spec.effects import keys_without_effect
 from dttui.spec.entry_points import DEFAULT_FRAMEWORK
 from dttui.spec.findings import Finding, error, info, warning
@@ -30,7 +31,7 @@ def check_completeness(job: Job) -> list[Finding]:
         message = _("the job does not say what to run")
         findings.append(error("run-missing", "run", message, _("Add run: with script, module or command.")))
     else:
-        findings += [*_check_variables(job.run), *_check_filled(job.run)]
+        findings += [*_check_variables(job.run), *_check_filled(job.run), *check_accelerate(job)]
     if job.framework is None:
         message = _("the job does not say which framework launches it")
         hint = _("Write framework: {name}.").format(name=DEFAULT_FRAMEWORK)

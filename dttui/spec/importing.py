@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import posixpath
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from dttui.spec.dialects.hostfile_nodes import translate_hostfile
 from dttui.spec.dialects.recognition import IMPORTED_DIALECTS, JOB_DIALECTS, recognise
 from dttui.spec.dialects.script_recognition import is_script
 from dttui.spec.dialects.translation import ROOT, Leaf, Translated, in_order, make_note
-from dttui.spec.findings import Finding
+from dttui.spec.findings import Finding, warning
 from dttui.spec.loader import ROOT_KEY, parse_job
 from dttui.spec.models import Job
 from dttui.spec.problems import DocumentError, PathKey, Problem, did_you_mean, printable, shown
@@ -25,6 +26,10 @@ ReadFile = Callable[[str], str | None]
 _DIALECTS = (*JOB_DIALECTS, *IMPORTED_DIALECTS)
 _NODES: PathKey = ("cluster", "nodes")
 _GPU_COUNT: PathKey = ("resources", "gpu", "count")
+_SCRIPT: PathKey = ("run", "script")
+_PROGRAMS = (_SCRIPT, ("run", "module"), ("run", "command"))
+STAND_IN = "train.py"
+"""Script of a job of which nothing says what it runs, and something else of the run."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,8 @@ def merge(parts: Sequence[Translated], name: str) -> Imported:
     notes += _check_counts(parts, chosen)
     nodes = _node_ids(chosen)
     for part in parts:
-        notes += _settle_nodes(part, nodes, chosen)
+        notes += _settle_nodes(_settle_files(part, parts, chosen), nodes, chosen)
+    notes += _choose_script(parts, chosen)
     values = {("name",): name} | {target: value for target, (_leaf, value) in chosen.items()}
     text = dump_yaml({ROOT_KEY: _nested(values)})
     return Imported(parse_job(text, "job.yaml"), tuple(dict.fromkeys(_by_document(parts, notes))))
@@ -173,6 +179,32 @@ def _settle_nodes(part: Translated, nodes: Sequence[str], chosen: dict[PathKey, 
     yield from (note for note in kept.all_notes if note not in kept.notes)
 
 
+def _settle_files(part: Translated, parts: Sequence[Translated], chosen: dict[PathKey, tuple[Leaf, Any]]) -> Translated:
+    """Let the job name files as dttui writes them, where they are imported too."""
+    others = {posixpath.basename(other.source.name) for other in parts if other is not part}
+    seen = [file for file in part.files if posixpath.basename(file.name) in others]
+    for file in seen:
+        if chosen[file.target][0] is part.leaves.get(file.target):
+            chosen[file.target] = (Leaf(file.written, file.origin), file.written)
+    return replace(part, files=tuple(file for file in part.files if file not in seen))
+
+
+def _choose_script(parts: Sequence[Translated], chosen: dict[PathKey, tuple[Leaf, Any]]) -> Iterable[Finding]:
+    """Let something stand in for the script where documents say how it runs, and not which it is."""
+    if not _lacks_program(chosen):
+        return
+    first = next(leaf for target, (leaf, _value) in chosen.items() if target[0] == "run")
+    part = next(part for part in parts if first in part.leaves.values())
+    chosen[_SCRIPT] = (Leaf(STAND_IN, first.origin), STAND_IN)
+    message = _("nothing says which script runs: {script} stands in for it").format(script=STAND_IN)
+    hint = _("Write yours under run.script, or import it too: dttui import CONFIG -- torchrun SCRIPT")
+    yield warning("script-missing", part.source.name, message, hint)
+
+
+def _lacks_program(targets: Collection[PathKey]) -> bool:
+    return any(target[0] == "run" for target in targets) and not any(name in targets for name in _PROGRAMS)
+
+
 def _left_out(part: Translated, leaf: Leaf, reason: str) -> Finding:
     message = _("not carried over: {reason}").format(reason=reason)
     return make_note(part.source, leaf.origin, message, is_warning=True)
@@ -180,7 +212,8 @@ def _left_out(part: Translated, leaf: Leaf, reason: str) -> Finding:
 
 def _data(part: Translated, name: str) -> Any:
     """Return a part's values as a job file has them, after every check of a job file."""
-    named = replace(part, leaves={("name",): Leaf(name, ()), **part.leaves})
+    stand_in = {_SCRIPT: Leaf(STAND_IN, ())} if _lacks_program(part.leaves) else {}
+    named = replace(part, leaves={("name",): Leaf(name, ()), **stand_in, **part.leaves})
     return named.job().model_dump(mode="json", exclude_unset=True)
 
 

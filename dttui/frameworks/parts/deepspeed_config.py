@@ -58,12 +58,12 @@ def options_of(layout: JobLayout) -> DeepSpeedOptions:
 
 def _document(layout: JobLayout) -> dict[str, Any]:
     options = options_of(layout)
-    is_trainer = options.config_for == "trainer"
+    is_open = options.leaves_open
     clipping = options.gradient_clipping
     document: dict[str, Any] = {
         **_batch_sizes(layout),
         # Its default has changed between versions.
-        "gradient_clipping": clipping if clipping is not None else "auto" if is_trainer else 1.0,
+        "gradient_clipping": clipping if clipping is not None else "auto" if is_open else 1.0,
         "zero_optimization": _zero(layout),
         **_precision(layout),
     }
@@ -129,7 +129,7 @@ def _precision(layout: JobLayout) -> dict[str, Any]:
     if enabled is not None:
         return {enabled: {"enabled": True}}
     is_open = model is None or model.precision is None
-    if is_open and options_of(layout).config_for == "trainer":
+    if is_open and options_of(layout).leaves_open:
         return {"fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"}}
     return {}
 
@@ -173,7 +173,7 @@ def _solved(layout: JobLayout) -> Batches | None:
 def _batch_sizes(layout: JobLayout) -> dict[str, Any]:
     """Return the three sizes. Under AutoTP the first is left to DeepSpeed, which counts every rank of a copy there."""
     given, solved = _given(layout), _solved(layout)
-    if options_of(layout).config_for == "trainer":
+    if options_of(layout).leaves_open:
         return {key: given[key][0] if key in given else "auto" for key in BATCH_KEYS}
     if solved is None:
         return {}
@@ -187,7 +187,7 @@ def _check_batches(layout: JobLayout) -> list[Finding]:
     given, degree = _given(layout), _data_degree(layout)
     key, micro_key, steps_key = BATCH_KEYS
     if not {key, micro_key} & given.keys():
-        if options_of(layout).config_for == "trainer":
+        if options_of(layout).leaves_open:
             return []
         told = _("nothing says how many samples a step takes: one a rank in each pass, {count} in all")
         solved = _solved(layout)

@@ -56,11 +56,12 @@ def _known(config: dict[str, Any]) -> dict[str, Any]:
 class DeepSpeedOptions(Section):
     """What can be told about DeepSpeed; what is not here goes into `config`, by DeepSpeed's own names."""
 
-    config_for: Literal["deepspeed", "trainer", "none"] = "deepspeed"
+    config_for: Literal["deepspeed", "trainer", "accelerate", "none"] = "deepspeed"
     """How the script is given the file, which DTTUI_DEEPSPEED_CONFIG names in any case.
 
     `deepspeed`: --deepspeed --deepspeed_config FILE; `trainer`: --deepspeed FILE, as Hugging Face's Trainer has it, and
-    what the job leaves open is "auto" in the file; `none`: by no argument.
+    what the job leaves open is "auto" in the file; `accelerate`: the same by no argument, as its Accelerator goes by
+    variables, under run.env; `none`: by no argument.
     """
     gradient_accumulation_steps: Annotated[int, Field(gt=0, le=MOST_COUNT)] | None = None
     """Micro-batches a step."""
@@ -83,13 +84,20 @@ class DeepSpeedOptions(Section):
     config: Annotated[FreeValues, AfterValidator(_known)] = Field(default_factory=dict)
     """Any keys of DeepSpeed's own, which go over those that are written from the job."""
 
+    @property
+    def leaves_open(self) -> bool:
+        """Whether who reads the file fills in "auto"."""
+        return self.config_for in ("trainer", "accelerate")
+
     @model_validator(mode="after")
     def _complete(self) -> DeepSpeedOptions:
         for name, device in (("offload_optimizer", self.offload_optimizer), ("offload_param", self.offload_param)):
             if device == "nvme" and self.nvme_path is None:
                 raise PlacedValueError(((name,), _("nvme needs nvme_path, a directory on a local disk of every host")))
         is_auto = [key for key in _COUNTS if self.config.get(key) == "auto"]
-        if is_auto and self.config_for != "trainer":
-            message = _('only Hugging Face\'s Trainer fills in "auto": write a number, or config_for: trainer')
+        if is_auto and not self.leaves_open:
+            message = _(
+                'only Hugging Face\'s libraries fill in "auto": write a number, or config_for: trainer or accelerate'
+            )
             raise PlacedValueError(*((("config", key), message) for key in is_auto))
         return self

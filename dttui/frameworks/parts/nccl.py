@@ -56,10 +56,13 @@ def network_environment(layout: JobLayout, node: NodeLayout) -> dict[str, str]:
 def torch_environment(layout: JobLayout, node: NodeLayout) -> dict[str, str]:
     """Return what torch's process groups are told where they use NCCL: errors, time-outs, records.
 
-    Where a slot is no GPU, accelerate is told that ranks talk all the same: else it would let each train by itself.
+    Where a slot is no GPU, accelerate is told that ranks talk all the same: else it would let each train by itself. Not
+    so where it is to use DeepSpeed, which it passes over then.
     """
     if layout.backend != "nccl":
-        return {"ACCELERATE_USE_CPU": "true"} if layout.shared(_slot_without_gpu) else {}
+        uses_deepspeed = layout.run.env.get("ACCELERATE_USE_DEEPSPEED", "").casefold() == "true"
+        is_told = layout.shared(_slot_without_gpu) and not uses_deepspeed
+        return {"ACCELERATE_USE_CPU": "true"} if is_told else {}
     has_new_names = node.torch is not None and version(node.torch) >= _RENAMED
     size, file = (
         ("TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE")

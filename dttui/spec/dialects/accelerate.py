@@ -1,44 +1,30 @@
 """A configuration of Hugging Face accelerate, `default_config.yaml`: FSDP, DeepSpeed, Megatron-LM or plain DDP.
 
-Keys as `ClusterConfig` has them (accelerate/commands/config/config_args.py); more are known there than here.
+Keys as `ClusterConfig` has them (accelerate/commands/config/config_args.py); more are known there than here. The ranks
+go by the variables of `accelerate_environment`, under `run.env`; plans go by the values of `accelerate_options`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, field_validator
 
-from dttui.i18n import _
-from dttui.spec.dialects.terms import carry_recomputation
-from dttui.spec.dialects.translation import Translated, Translation
+from dttui.i18n import N_, _
+from dttui.spec.dialects.accelerate_environment import USES, AccelerateSetting, accelerate_environment, flattened
+from dttui.spec.dialects.accelerate_options import SHARDING, job_values, remarks
+from dttui.spec.dialects.translation import NamedFile, Translated, Translation
 from dttui.spec.document import validate
 from dttui.spec.models import Section
-from dttui.spec.problems import did_you_mean, shown, with_hint
+from dttui.spec.problems import PathKey, did_you_mean, shown, with_hint
 from dttui.spec.yaml_source import YamlSource
 
-_FRAMEWORKS = {
-    "NO": "pytorch-ddp",
-    "MULTI_GPU": "pytorch-ddp",
-    "MULTI_CPU": "pytorch-ddp",
-    "FSDP": "pytorch-fsdp",
-    "DEEPSPEED": "deepspeed",
-    "MEGATRON_LM": "megatron-lm",
-}
-_PRECISIONS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}
-_SHARDING = {
-    "FULL_SHARD": 3,
-    "1": 3,
-    "SHARD_GRAD_OP": 2,
-    "2": 2,
-    "NO_SHARD": 0,
-    "3": 0,
-    "HYBRID_SHARD": 3,
-    "4": 3,
-    "HYBRID_SHARD_ZERO2": 2,
-    "5": 2,
-}
-"""Sharding strategies of FSDP 1, by name and number, and the ZeRO stage that each amounts to."""
+DS_CONFIG = "${DIRECTORY}/ds_config.json"
+"""DeepSpeed's configuration as dttui writes it, in words of `run.env`."""
+_ENV: PathKey = ("run", "env")
+_KINDS = ("NO", "MULTI_CPU", *USES)
+"""Kinds of `distributed_type` that dttui has a launcher for."""
 _OFF = {
     "compute_environment": ("LOCAL_MACHINE",),
     "debug": (False,),
@@ -52,27 +38,25 @@ _OFF = {
     "tpu_use_cluster": (False,),
     "tpu_use_sudo": (False,),
     "use_cpu": (False,),
-    "fsdp_config.fsdp_offload_params": (False,),
-    "deepspeed_config.offload_optimizer_device": ("none",),
-    "deepspeed_config.offload_param_device": ("none",),
-    "deepspeed_config.zero3_init_flag": (False,),
-    "deepspeed_config.gradient_accumulation_steps": (1,),
+    "dynamo_backend": ("NO", "no"),
 }
 """What says that something is off, or as it is with dttui anyway."""
-_DEEPSPEED_OPTIONS = {
-    "gradient_accumulation_steps": "gradient_accumulation_steps",
-    "gradient_clipping": "gradient_clipping",
-    "offload_optimizer_device": "offload_optimizer",
-    "offload_param_device": "offload_param",
-    "offload_optimizer_nvme_path": "nvme_path",
+_NOT_OURS = {
+    "machine_rank": N_("not carried over: dttui numbers the nodes, in the order of cluster.nodes"),
+    "gpu_ids": N_("not carried over: each node takes GPUs that are free, as many as resources.gpu.count says"),
+    "rdzv_backend": N_("not carried over: dttui gives every node its rank, and needs no rendezvous of it"),
+    "main_process_port": N_("not carried over: the port is chosen at the start, from the master's port_range"),
+    "mpirun_config.mpirun_hostfile": N_("not carried over: torchrun starts the ranks, and not mpirun"),
+    "mpirun_config.mpirun_ccl": N_("not carried over: torchrun starts the ranks, and not mpirun"),
+    "deepspeed_config.deepspeed_multinode_launcher": N_("not carried over: dttui starts the ranks on every node"),
 }
-"""Keys of DeepSpeed's section, and the options that the framework has for them."""
+"""What is for dttui to decide, and why."""
 
 
 def _sharding_strategy(text: str) -> str:
-    if text not in _SHARDING:
-        message = _("expected one of {choices}, found {value}").format(choices=", ".join(_SHARDING), value=shown(text))
-        near = did_you_mean(text, _SHARDING)
+    if text not in SHARDING:
+        message = _("expected one of {choices}, found {value}").format(choices=", ".join(SHARDING), value=shown(text))
+        near = did_you_mean(text, SHARDING)
         raise ValueError(with_hint(message, near))
     return text
 
@@ -157,43 +141,46 @@ def translate(source: YamlSource) -> Translated:
     translation = Translation(source)
     for key, values in _OFF.items():
         translation.expect(tuple(key.split(".")), *values)
-    framework = _FRAMEWORKS.get(config.distributed_type)
-    if framework is not None:
-        translation.carry(("distributed_type",), ("framework",), framework)
-    else:
+    if config.distributed_type not in _KINDS:
         message = _("not carried over: dttui has no framework for {name}").format(name=config.distributed_type)
         translation.note(("distributed_type",), message, is_warning=True)
     _carry_ranks(translation, config)
-    if config.mixed_precision is not None:
-        translation.carry(("mixed_precision",), ("model", "precision"), _PRECISIONS[config.mixed_precision])
-    _carry_sharding(translation, config)
-    for key in translation.said(("fsdp_config",)) or ():
-        if not translation.is_used(("fsdp_config", key)) and key != "fsdp_activation_checkpointing":
-            translation.hand_over(("fsdp_config", key))
-    translation.carry_all(
-        (),
-        {
-            "deepspeed_config.zero_stage": "strategy.zero_stage",
-            "megatron_lm_config.megatron_lm_tp_degree": "strategy.tensor_parallel_size",
-            "megatron_lm_config.megatron_lm_pp_degree": "strategy.pipeline_parallel_size",
-            "megatron_lm_config.megatron_lm_sequence_parallelism": "strategy.sequence_parallel",
-            "tp_config.tp_size": "strategy.tensor_parallel_size",
-        },
-    )
-    if framework == "deepspeed":
-        for key, option in _DEEPSPEED_OPTIONS.items():
-            if not translation.is_used(("deepspeed_config", key)):
-                translation.carry(("deepspeed_config", key), ("framework_options", option))
-    carry_recomputation(translation, ("fsdp_config", "fsdp_activation_checkpointing"))
-    # Its own --recompute-activations is the selective kind.
-    carry_recomputation(translation, ("megatron_lm_config", "megatron_lm_recompute_activations"), "selective")
+    said = flattened(source.data)
+    if config.distributed_type in _KINDS:
+        _carry_settings(translation, said)
+    translation.carry(("tp_config", "tp_size"), ("strategy", "tensor_parallel_size"))
+    for key, text in _NOT_OURS.items():
+        if not translation.is_used(tuple(key.split("."))):
+            translation.note(tuple(key.split(".")), _(text))
     message = _("not carried over: the file it names is read only where it is imported too")
-    for key, hint in (
-        ("deepspeed_config_file", _("Import it together with this one: dttui import CONFIG DS_CONFIG")),
-        ("deepspeed_hostfile", _("Import it together with this one: dttui import CONFIG HOSTFILE")),
-    ):
-        translation.note(("deepspeed_config", key), message, hint, is_warning=True)
+    hint = _("Import it together with this one: dttui import CONFIG HOSTFILE")
+    translation.note(("deepspeed_config", "deepspeed_hostfile"), message, hint, is_warning=True)
     return translation.finish()
+
+
+def _carry_settings(translation: Translation, said: Mapping[str, AccelerateSetting]) -> None:
+    """Carry over what the settings make of the job, and of the variables of its ranks."""
+    values = {name: setting.value for name, setting in said.items()}
+    translation.use(("distributed_type",))
+    for item in job_values(values):
+        _put(translation, _path(said, item.setting), item.target, item.value, is_implied=item.is_implied)
+    for variable in accelerate_environment(values, from_file=said):
+        _put(translation, _path(said, variable.setting), (*_ENV, variable.name), variable.value)
+    named, target = said.get("deepspeed_config_file"), (*_ENV, "ACCELERATE_DEEPSPEED_CONFIG_FILE")
+    if named is not None and translation.has(target):
+        translation.expect_file(NamedFile(str(named.value), named.path, target, DS_CONFIG))
+    for remark in remarks(values):
+        translation.note(_path(said, remark.setting), remark.message, remark.hint, is_warning=remark.is_warning)
+
+
+def _put(translation: Translation, origin: PathKey, target: PathKey, value: Any, *, is_implied: bool = False) -> None:
+    translation.put(target, value, origin, is_implied=is_implied)
+    if not isinstance(translation.said(origin), Mapping):  # Else every key below would count as looked at.
+        translation.use(origin)
+
+
+def _path(said: Mapping[str, AccelerateSetting], name: str) -> PathKey:
+    return said[name].path if name in said else ("distributed_type",)
 
 
 def _carry_ranks(translation: Translation, config: AccelerateConfig) -> None:
@@ -203,8 +190,6 @@ def _carry_ranks(translation: Translation, config: AccelerateConfig) -> None:
     translation.use(("num_machines",))
     if config.main_process_ip is not None:
         translation.expect_master(("main_process_ip",), config.main_process_ip)
-    message = _("not carried over: the port is chosen at the start, from the master's port_range")
-    translation.note(("main_process_port",), message)
     if processes is None or processes < 1:
         translation.expect(("num_processes",), -1)
     elif config.use_cpu:
@@ -217,29 +202,3 @@ def _carry_ranks(translation: Translation, config: AccelerateConfig) -> None:
         translation.note(("num_processes",), message, _("Write resources.gpu.count of each node."), is_warning=True)
     else:
         translation.carry(("num_processes",), ("resources", "gpu", "count"), processes // machines)
-
-
-def _carry_sharding(translation: Translation, config: AccelerateConfig) -> None:
-    fsdp = config.fsdp_config
-    if config.distributed_type != "FSDP" or fsdp is None:
-        return
-    target = ("strategy", "zero_stage")
-    strategy = ("fsdp_config", "fsdp_sharding_strategy")
-    reshard = ("fsdp_config", "fsdp_reshard_after_forward")
-    if fsdp.fsdp_version == 2:
-        keeps = str(fsdp.fsdp_reshard_after_forward).casefold() == "false"
-        translation.use(("fsdp_config", "fsdp_version"))
-        if fsdp.fsdp_reshard_after_forward is not None:
-            translation.carry(reshard, target, 2 if keeps else 3)
-        else:
-            translation.put(target, 3, ("fsdp_config",))
-        return
-    translation.expect(("fsdp_config", "fsdp_version"), 1)
-    if fsdp.fsdp_sharding_strategy is None:
-        translation.put(target, 3, ("fsdp_config",))
-        return
-    translation.carry(strategy, target, _SHARDING[fsdp.fsdp_sharding_strategy])
-    if fsdp.fsdp_sharding_strategy in ("HYBRID_SHARD", "HYBRID_SHARD_ZERO2", "4", "5"):
-        message = _("carried over as zero_stage {stage} across all ranks: the job knows no sharding inside nodes alone")
-        message = message.format(stage=_SHARDING[fsdp.fsdp_sharding_strategy])
-        translation.note(strategy, message, is_warning=True)

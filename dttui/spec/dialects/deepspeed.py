@@ -126,7 +126,8 @@ def _choose_reader(translation: Translation) -> None:
     """Take it that Hugging Face's Trainer reads the file where anything in it is left to that."""
     for origin in translation.leaves():
         if translation.said(origin) == "auto" and origin not in _AUTO_OF_ITS_OWN:
-            translation.put((*_OPTIONS, "config_for"), "trainer", origin)
+            # A configuration of accelerate, which fills in the same, says more.
+            translation.put((*_OPTIONS, "config_for"), "trainer", origin, is_implied=True)
             return
 
 

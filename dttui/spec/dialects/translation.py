@@ -35,6 +35,20 @@ class Leaf:
 
 
 @dataclass(frozen=True)
+class NamedFile:
+    """A file that a document names and ranks read, and that dttui writes anew where it is imported too."""
+
+    name: str
+    """As it is named there."""
+    origin: PathKey
+    """Where."""
+    target: PathKey
+    """What in the job names it to the ranks."""
+    written: str
+    """What that says where dttui writes the file."""
+
+
+@dataclass(frozen=True)
 class Translated:
     """A document of another form, as a job."""
 
@@ -50,6 +64,8 @@ class Translated:
     """Fewest and most nodes, where it says how many and not which, and where it says so."""
     beside: tuple[tuple[str, PathKey], ...] = ()
     """Files beside it that say more of the job, such as a hostfile, and where it names them."""
+    files: tuple[NamedFile, ...] = ()
+    """What it names and has not been seen."""
 
     @property
     def all_notes(self) -> tuple[Finding, ...]:
@@ -66,6 +82,10 @@ class Translated:
             message = _("not carried over: {host} is the master, of nodes that are not listed").format(host=shown(host))
             hint = _("Write role: master at its node under cluster.nodes.")
             notes.append(make_note(self.source, origin, message, hint, is_warning=True))
+        for file in self.files:
+            message = _("the ranks read this file in their working directory, and the plan knows nothing of it")
+            hint = _("Import it together with this one: dttui import CONFIG {file}").format(file=shown(file.name))
+            notes.append(make_note(self.source, file.origin, message, hint, is_warning=True))
         return in_order(notes)
 
     def job(self) -> Job:
@@ -128,6 +148,7 @@ class Translation:
         self.source = source
         self._master: tuple[str, PathKey] | None = None
         self._node_count: tuple[int, int, PathKey] | None = None
+        self._files: list[NamedFile] = []
         self._leaves: dict[PathKey, Leaf] = {}
         self._used: set[PathKey] = set()
         self._notes: list[Finding] = []
@@ -185,6 +206,11 @@ class Translation:
         self._used.add(origin)
         self._master = (host, origin)
 
+    def expect_file(self, file: NamedFile) -> None:
+        """Take it that the document names a file that may be imported too."""
+        self._used.add(file.origin)
+        self._files.append(file)
+
     def use(self, *origins: PathKey) -> None:
         """Take it that something needs no place in the job: it only names a part, or says what is so anyway."""
         self._used.update(origins)
@@ -222,7 +248,8 @@ class Translation:
         for origin in tuple(self.left()):
             self.note(origin, message, hint)
         self._note_settings()
-        return Translated(self.source, dict(self._leaves), in_order(self._notes), self._master, self._node_count)
+        leaves, notes = dict(self._leaves), in_order(self._notes)
+        return Translated(self.source, leaves, notes, self._master, self._node_count, files=tuple(self._files))
 
     def _note_settings(self) -> None:
         """Say once what only does something where the script reads it."""

@@ -233,6 +233,7 @@ def test_tensors_are_split_by_autotp_or_by_the_script() -> None:
     [
         ("deepspeed", ["--lr", "1", "--deepspeed", "--deepspeed_config", "${DIRECTORY}/ds_config.json"]),
         ("trainer", ["--lr", "1", "--deepspeed", "${DIRECTORY}/ds_config.json"]),
+        ("accelerate", ["--lr", "1"]),
         ("none", ["--lr", "1"]),
     ],
 )
@@ -245,8 +246,9 @@ def test_the_script_is_given_the_file_in_the_way_it_takes_it(way: str, expected:
     assert launcher.env["DTTUI_DEEPSPEED_CONFIG"] == "${DIRECTORY}/ds_config.json"
 
 
-def test_what_the_job_leaves_open_is_left_to_the_trainer() -> None:
-    made = planned(A, micro=4, framework_options={"config_for": "trainer", "config": {"train_batch_size": "auto"}})
+@pytest.mark.parametrize("reader", ["trainer", "accelerate"])
+def test_what_the_job_leaves_open_is_left_to_who_fills_it_in(reader: str) -> None:
+    made = planned(A, micro=4, framework_options={"config_for": reader, "config": {"train_batch_size": "auto"}})
     found = config(made)
     assert batches(made) == ["auto", 4, "auto"]
     assert found["gradient_clipping"] == found["fp16"]["enabled"] == found["bf16"]["enabled"] == "auto"
@@ -288,7 +290,7 @@ def test_the_hostfile_lists_addresses_once_with_their_slots() -> None:
         (
             {"config": {"train_batch_size": "auto"}},
             "config.train_batch_size",
-            'only Hugging Face\'s Trainer fills in "auto": write a number, or config_for: trainer',
+            'only Hugging Face\'s libraries fill in "auto": write a number, or config_for: trainer or accelerate',
         ),
         ({"offload_param": "nvme"}, "offload_param", "nvme needs nvme_path, a directory on a local disk of every host"),
         ({"optimizer": {"type": "SGDW"}}, "optimizer.type", None),

@@ -230,4 +230,6 @@ def test_accelerate_is_told_to_distribute_where_a_slot_is_no_gpu(framework: str)
 
     assert of(mixed) == expected
     assert of(mixed, ACCELERATE_USE_CPU="no") == [{"ACCELERATE_USE_CPU": "no"}] * 2
+    uses_deepspeed = {"ACCELERATE_USE_DEEPSPEED": "true"}
+    assert of(mixed, **uses_deepspeed) == [uses_deepspeed] * 2, "told so, it would use no DeepSpeed"
     assert of(INVENTORY) == []
