@@ -76,7 +76,7 @@ def wait_for_half(directory: JobDirectory) -> None:
     )
 
 
-def assert_told_once(directory: JobDirectory, lab: Lab) -> None:
+def assert_told_once(directory: JobDirectory, lab: Lab, bridges_s: float = DEADLINE_S) -> None:
     """The job ended well; every line and step is here once, each rank began once, and nothing is left."""
     assert [event.data["exit_code"] for event in directory.read_events() if event.kind is EventKind.OUTCOME] == [0]
     for rank, name in enumerate(HOSTS):
@@ -86,7 +86,7 @@ def assert_told_once(directory: JobDirectory, lab: Lab) -> None:
     steps = Counter((report["rank"], report["step"]) for report in reports)
     assert steps == Counter((rank, step) for rank in (0, 1) for step in range(1, 401))
     assert [event.seq for event in directory.read_events()] == list(range(len(directory.read_events())))
-    assert_nothing_is_left(directory, lab)
+    assert_nothing_is_left(directory, lab, bridges_s)
 
 
 def test_a_controller_killed_beside_a_cut_link_is_followed_by_one_that_waits_for_the_host(
@@ -106,7 +106,8 @@ def test_a_controller_killed_beside_a_cut_link_is_followed_by_one_that_waits_for
     assert following.returncode == 0, errors
     assert json.loads(output)["state"] == "SUCCEEDED"
     assert not [event for event in directory.read_events() if event.data.get("state") in ("lost", "failed")]
-    assert_told_once(directory, breakable_lab3)
+    # Its kernel may give up to say good-bye over the cut link: a bridge ends itself after a minute's silence.
+    assert_told_once(directory, breakable_lab3, bridges_s=75.0)
 
 
 def test_after_a_restart_of_the_login_node_the_job_is_unknown_and_then_followed_to_its_end(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from dttui.i18n import _
+from dttui.spec.dialects.commands.accelerate_launch import read_configuration
 from dttui.spec.dialects.commands.carrying import SECRET, carry
 from dttui.spec.dialects.commands.launch import Launch
 from dttui.spec.dialects.commands.options import OptionError
@@ -65,6 +66,7 @@ def translate_words(
         raise _refused(error, name, (line,)) from error
     if launch is None:
         raise DocumentError([_unknown_program(command, name, (line,))])
+    read_configuration(launch, read)
     return carry(launch, name, (line,))
 
 
@@ -139,6 +141,7 @@ class _Choice:
             raise DocumentError([self._several(list(reversed(programs.values())))])
         if chosen is None:
             raise DocumentError([self._nothing()])
+        read_configuration(chosen, self._shell.read)
         if self._slurm is not None:
             _join(chosen, self._slurm)
         translated = carry(chosen, self._name, self._lines)

@@ -81,6 +81,39 @@ def test_deepspeed_keeps_the_script_s_own_configuration() -> None:
     assert "which is not there" in warnings(script("deepspeed --hostfile hosts t.py"))[0]
 
 
+ZERO3 = """\
+distributed_type: DEEPSPEED
+deepspeed_config: {zero_stage: 3, gradient_accumulation_steps: 4}
+mixed_precision: fp16
+num_machines: 2
+num_processes: 16
+"""
+
+
+def test_accelerate_s_options_come_before_its_configuration_and_ranks_are_told_both() -> None:
+    line = "PYTHONPATH=src accelerate launch --config_file z.yaml --mixed_precision bf16 t.py --a 1"
+    imported = script(line, files={"z.yaml": ZERO3})
+    made = data(imported)
+    assert made["run"]["env"] == {
+        "PYTHONPATH": "src:.",
+        "ACCELERATE_MIXED_PRECISION": "bf16",
+        "ACCELERATE_USE_DEEPSPEED": "true",
+        "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3",
+        "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4",
+    }
+    assert (made["framework"], made["framework_options"]["config_for"]) == ("deepspeed", "accelerate")
+    assert (made["model"], made["strategy"], made["resources"]) == (
+        {"precision": "bf16"},
+        {"zero_stage": 3},
+        {"gpu": {"count": 8}},
+    )
+    assert warnings(imported) == ["this says how many nodes, and not which: 2"]
+    alone = script(line)
+    assert any('what "z.yaml" says, which is not there' in message for message in warnings(alone))
+    with pytest.raises(DocumentError, match="no configuration of accelerate"):
+        script(line, files={"z.yaml": "- 1"})
+
+
 def test_horovod_and_mpi_name_their_hosts() -> None:
     nodes = [{"id": name, "resources": {"gpu": {"count": 4}}} for name in ("a", "b")]
     made = job("horovodrun -np 8 -H a:4,b:4 --network-interface eth0 python t.py")

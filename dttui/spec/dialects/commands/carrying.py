@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from dttui.i18n import _
+from dttui.spec.dialects.commands.accelerate_launch import carry_accelerate
 from dttui.spec.dialects.commands.launch import PROGRAM, Kind, Launch, Said
 from dttui.spec.dialects.commands.megatron import carry_megatron, is_megatron
 from dttui.spec.dialects.commands.options import names
@@ -62,6 +63,8 @@ def carry(launch: Launch, name: str, lines: Sequence[str]) -> Translated:
     _carry_program(translation, launch)
     _carry_environment(translation, launch)
     _carry_settings(translation, launch)
+    if launch.launcher == "accelerate launch":
+        carry_accelerate(translation, launch)
     _note_ranks(translation, launch)
     for remark in launch.remarks:
         translation.note((remark.key,), remark.message, remark.hint, is_warning=remark.is_warning)
@@ -71,8 +74,8 @@ def carry(launch: Launch, name: str, lines: Sequence[str]) -> Translated:
     if launch.hostfile is not None and launch.hostfile.is_open:
         message = _("still to be given: {names}").format(names=launch.hostfile.text)
         translation.note((launch.hostfile.key,), message, _("It names the hosts."), is_warning=True)
-    files = [launch.hostfile] if launch.hostfile is not None else []
-    named = tuple((said.text, (said.key,)) for said in (*files, *launch.files) if not said.is_open)
+    files = [launch.hostfile, launch.accelerate_file if launch.accelerate_settings is None else None]
+    named = tuple((said.text, (said.key,)) for said in files if said is not None and not said.is_open)
     return replace(translation.finish(), beside=named)
 
 

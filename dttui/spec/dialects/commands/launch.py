@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from dttui.i18n import _
 from dttui.spec.dialects.commands.options import Given
@@ -109,8 +110,12 @@ class Launch:
     restarts: Said | None = None
     settings: dict[str, Said] = field(default_factory=dict)
     """What goes to a key of the job, by its dotted path."""
-    files: list[Said] = field(default_factory=list)
-    """Files that say more, such as a configuration of accelerate."""
+    accelerate: dict[str, Said] = field(default_factory=dict)
+    """What `accelerate launch` was told, by the names of its settings."""
+    accelerate_file: Said | None = None
+    """Its configuration."""
+    accelerate_settings: dict[str, Any] | None = None
+    """What that says; `None` where it has not been read."""
     python: Word | None = None
     """Interpreter, where it is named."""
     kind: Kind = Kind.SCRIPT

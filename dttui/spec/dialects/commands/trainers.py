@@ -7,52 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from dttui.i18n import _
+from dttui.spec.dialects.commands.accelerate_launch import accelerate
 from dttui.spec.dialects.commands.launch import Kind, Launch, Said
 from dttui.spec.dialects.commands.options import Given, OptionError, Options, names
+from dttui.spec.dialects.commands.starting import start
 from dttui.spec.dialects.commands.torchrun_options import TORCHRUN
 from dttui.spec.dialects.shell.words import Word
-from dttui.spec.yaml_source import Mark
 
 Words = Sequence[Word]
 
-_ACCELERATE = Options(
-    "accelerate launch",
-    names(
-        """
-    --config-file --mixed-precision --num-processes --num-machines --num-cpu-threads-per-process
-    --enable-cpu-affinity --dynamo-backend --dynamo-mode --gpu-ids --machine-rank --main-process-ip
-    --main-process-port --tee --log-dir --role --rdzv-backend --rdzv-conf --max-restarts --monitor-interval
-    --same-network --main-training-function --downcast-bf16 --tpu-name --tpu-zone --env --vm --fp8-format
-    --fp8-backend --gradient-accumulation-steps --gradient-clipping --deepspeed-config-file --zero-stage
-    --offload-optimizer-device --offload-param-device --offload-optimizer-nvme-path
-    --offload-param-nvme-path --zero3-init-flag --zero3-save-16bit-model --deepspeed-hostfile
-    --deepspeed-exclusion-filter --deepspeed-inclusion-filter --deepspeed-multinode-launcher
-    --deepspeed-moe-layer-cls-names --mpirun-hostfile --mpirun-ccl --fsdp-version --fsdp-offload-params
-    --fsdp-min-num-params --fsdp-sharding-strategy --fsdp-reshard-after-forward --fsdp-auto-wrap-policy
-    --fsdp-transformer-layer-cls-to-wrap --fsdp-backward-prefetch --fsdp-state-dict-type
-    --fsdp-forward-prefetch --fsdp-use-orig-params --fsdp-cpu-ram-efficient-loading
-    --fsdp-sync-module-states --fsdp-activation-checkpointing --megatron-lm-tp-degree
-    --megatron-lm-pp-degree --megatron-lm-num-micro-batches --megatron-lm-sequence-parallelism
-    --megatron-lm-recompute-activations --megatron-lm-use-distributed-optimizer
-    --megatron-lm-gradient-clipping --dynamo-use-dynamic --dynamo-use-fullgraph --ipex --use-xpu
-    """
-    ),
-    names(
-        """
-    --quiet --cpu --multi-gpu --tpu --use-deepspeed --use-fsdp --use-megatron-lm --use-parallelism-config
-    --module --no-python --debug --tpu-use-cluster --tpu-use-sudo --aws-access-key-id
-    --dynamo-use-regional-compilation
-    """
-    ),
-    short={
-        "-m": "--module",
-        "-q": "--quiet",
-        "--num-process": "--num-processes",
-        "--use-cpu": "--cpu",
-        "--fp16": "--mixed-precision=fp16",
-    },
-)
-"""Options of accelerate 1.15 (accelerate/commands/launch.py)."""
 _DEEPSPEED = Options(
     "deepspeed",
     names(
@@ -146,7 +109,7 @@ def torchrun(launch: Launch, words: Words, *, spelt: int = 1) -> None:
         )
         launch.remark(said, message, _("A script that knows --local-rank alone has to read LOCAL_RANK."))
     kind = Kind.MODULE if "--module" in given_names else Kind.COMMAND if "--no-python" in given_names else Kind.SCRIPT
-    _run(launch, kind, rest, words[-1])
+    start(launch, kind, rest, words[-1])
 
 
 def _take_torchrun(launch: Launch, said: Said, option: Given, given_names: set[str]) -> None:
@@ -168,61 +131,6 @@ def _take_torchrun(launch: Launch, said: Said, option: Given, given_names: set[s
         launch.leave_out(said, _("dttui keeps the output of every rank in the job's directory"))
     elif option.has_value and option.name not in ("--node-rank", "--rdzv-endpoint"):
         launch.leave_out(said, _("dttui sets torchrun's own options"))
-
-
-def accelerate(launch: Launch, words: Words, *, spelt: int = 2) -> None:
-    """Take `accelerate launch OPTIONS script …`."""
-    given, rest = _ACCELERATE.parse(words[spelt:])
-    launch.launchers.append("accelerate launch")
-    given_names = {option.name for option in given}
-    for option in given:
-        said = launch.take(option.name, option)
-        _take_accelerate(launch, said, option.name)
-    if "--use-deepspeed" in given_names or "--deepspeed-config-file" in given_names:
-        launch.framework, launch.is_framework_implied = "deepspeed", False
-    elif "--use-fsdp" in given_names:
-        launch.framework, launch.is_framework_implied = "pytorch-fsdp", False
-    kind = Kind.MODULE if "--module" in given_names else Kind.COMMAND if "--no-python" in given_names else Kind.SCRIPT
-    _run(launch, kind, rest, words[-1])
-
-
-_ACCELERATE_SETTINGS = {
-    "--mixed-precision": "model.precision",
-    "--zero-stage": "strategy.zero_stage",
-    "--megatron-lm-tp-degree": "strategy.tensor_parallel_size",
-    "--megatron-lm-pp-degree": "strategy.pipeline_parallel_size",
-}
-_ACCELERATE_DONE = names(
-    """
-    --multi-gpu --use-deepspeed --use-fsdp --module --no-python --machine-rank --same-network --quiet
-    --debug
-    """
-)
-
-
-def _take_accelerate(launch: Launch, said: Said, name: str) -> None:
-    if name == "--num-machines":
-        launch.nodes = said
-    elif name == "--num-processes":
-        launch.processes = said
-    elif name == "--main-process-ip":
-        launch.master = said
-    elif name == "--config-file":
-        launch.files.append(said)
-    elif name == "--cpu":
-        launch.settings["resources.gpu.count"] = Said(said.key, Word("0", said.word.mark))
-    elif name == "--max-restarts":
-        launch.restarts = said
-    elif name in _ACCELERATE_SETTINGS:
-        launch.settings[_ACCELERATE_SETTINGS[name]] = said
-    elif name in ("--main-process-port", "--rdzv-backend", "--rdzv-conf"):
-        launch.leave_out(said, _("dttui chooses the port at the start, and gives every node its rank"))
-    elif name in ("--tee", "--log-dir"):
-        launch.leave_out(said, _("dttui keeps the output of every rank in the job's directory"))
-    elif name in ("--deepspeed-hostfile",):
-        launch.hostfile = said
-    elif name not in _ACCELERATE_DONE:
-        launch.leave_out(said, _("accelerate's own"), _("Put it into accelerate's configuration, and import that."))
 
 
 def deepspeed(launch: Launch, words: Words, *, spelt: int = 1) -> None:
@@ -248,7 +156,7 @@ def deepspeed(launch: Launch, words: Words, *, spelt: int = 1) -> None:
         elif option.name not in ("--module", "--no-python", "--launcher", "--no-local-rank", "--node-rank", "--no-ssh"):
             launch.leave_out(said, _("DeepSpeed's own launcher's; dttui starts the ranks itself"))
     kind = Kind.MODULE if "--module" in given_names else Kind.COMMAND if "--no-python" in given_names else Kind.SCRIPT
-    _run(launch, kind, rest, words[-1])
+    start(launch, kind, rest, words[-1])
 
 
 def _take_included(launch: Launch, said: Said) -> None:
@@ -287,7 +195,7 @@ def composer(launch: Launch, words: Words) -> None:
             launch.processes = said
         elif option.name == "--master-addr":
             launch.master = said
-    _run(launch, Kind.MODULE if "--module-mode" in given_names else Kind.SCRIPT, rest, words[-1])
+    start(launch, Kind.MODULE if "--module-mode" in given_names else Kind.SCRIPT, rest, words[-1])
 
 
 def colossalai(launch: Launch, words: Words) -> None:
@@ -308,7 +216,7 @@ def colossalai(launch: Launch, words: Words) -> None:
             launch.hostfile = said
         elif option.name == "--master-addr":
             launch.master = said
-    _run(launch, Kind.MODULE if "--module" in given_names else Kind.SCRIPT, rest, words[-1])
+    start(launch, Kind.MODULE if "--module" in given_names else Kind.SCRIPT, rest, words[-1])
 
 
 def fabric(launch: Launch, words: Words) -> None:
@@ -327,7 +235,7 @@ def fabric(launch: Launch, words: Words) -> None:
             launch.leave_out(
                 said, _("Lightning's own"), _("Give it to the script as one of run.args."), is_warning=True
             )
-    _run(launch, Kind.SCRIPT, rest, words[-1])
+    start(launch, Kind.SCRIPT, rest, words[-1])
 
 
 def torchx(launch: Launch, words: Words) -> None:
@@ -375,9 +283,9 @@ def torchx(launch: Launch, words: Words) -> None:
         else:
             launch.leave_out(said, _("torchx's own; dttui starts the ranks itself"))
     if program is None:
-        _run(launch, Kind.SCRIPT, arguments, words[-1])
+        start(launch, Kind.SCRIPT, arguments, words[-1])
     else:
-        _run(launch, program[0], [program[1], *arguments], words[-1])
+        start(launch, program[0], [program[1], *arguments], words[-1])
 
 
 def _take_shape(launch: Launch, said: Said) -> None:
@@ -432,18 +340,6 @@ def is_own(words: Words) -> bool:
 def is_own_script(word: Word) -> bool:
     """Whether a script starts the ranks of a node itself."""
     return posixpath.basename(word.text) in _OWN_SCRIPTS
-
-
-def _run(launch: Launch, kind: Kind, rest: Words, last: Word) -> None:
-    if not rest:
-        message = _("there is no script")
-        hint = _("It comes after torchrun's own options, and its arguments after it.")
-        mark = Mark(last.mark.line, last.mark.column + len(last.text) + 1)
-        raise OptionError(Word("", mark), message, hint)
-    arguments = list(rest)
-    if len(arguments) > 1 and arguments[1].text == "--":
-        del arguments[1]
-    launch.run(kind, arguments)
 
 
 Trainer = Callable[[Launch, Words], None]
