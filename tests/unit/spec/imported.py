@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from dttui.spec.dialects.torchrun import translate_command
+from dttui.spec.dialects.script import translate_words
 from dttui.spec.dialects.translation import Translated
 from dttui.spec.importing import Imported, translate_file
 
 
 def command(line: str) -> Translated:
-    return translate_command(shlex.split(line), "command line")
+    return translate_words(shlex.split(line), "command line")
 
 
 def file(text: str, name: str = "f") -> Translated:
