@@ -8,7 +8,7 @@ from typing import Any
 
 from dttui.i18n import _
 from dttui.spec.dialects.products.dstack_gpus import gpu_wish
-from dttui.spec.dialects.products.embedded import EmbeddedScript, Following, joined
+from dttui.spec.dialects.products.embedded import EmbeddedScript, Following, check_program, joined
 from dttui.spec.dialects.products.environments import Variables
 from dttui.spec.dialects.products.gpus import MOST_NODES, GpuWish, number, size, with_gpus
 from dttui.spec.dialects.products.node_addresses import addresses, without_addresses
@@ -39,6 +39,7 @@ def translate(source: YamlSource, read: ReadFile) -> Translated:
     document = translation.finish()
     given = {**variables.values, **_given(nodes, wish)}
     part = Following("dstack", _COMMANDS, given, read).follow(script, source)
+    check_program(part, "dstack", script.text)
     job = with_gpus(joined(document, without_addresses(part)), wish, _GPU, script.text)
     directory = data.get("working_dir")
     return within_directory(job, directory, ("working_dir",)) if isinstance(directory, str) else job
@@ -61,7 +62,7 @@ def _gpus(translation: Translation) -> GpuWish:
         message = _("expected GPUs such as A100:80GB:8, found {value}").format(value=shown(said))
         raise DocumentError([translation.source.problem(_GPU, translation.source.mark(_GPU), message)])
     if wish.is_least:
-        message = _("the least is taken of what may be more: {count} GPUs").format(count=wish.count)
+        message = _("of several numbers of GPUs the least is taken: {count}").format(count=wish.count)
         translation.note(_GPU, message)
     return wish
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -12,10 +13,12 @@ from dttui.spec.dialects.products.product_kind import ReadFile
 from dttui.spec.dialects.script import translate_script
 from dttui.spec.dialects.translation import Translated, in_order
 from dttui.spec.findings import Finding
-from dttui.spec.problems import DocumentError, PathKey, Problem, format_path
+from dttui.spec.problems import DocumentError, PathKey, Problem, format_path, shown
 from dttui.spec.yaml_source import Mark, YamlSource
 
 _BLOCK = re.compile(r"(?:[&!][^\s]*\s+)*([|>])([-+0-9]*)")
+_MPI = re.compile(r"\b(mpirun|mpiexec|srun)\b")
+_INTERPRETED = re.compile(r"python|\.py\b|\.sh\b")
 _QUOTE = re.compile(r"(?:[&!][^\s]*\s+)*([\"']?)")
 
 
@@ -150,6 +153,29 @@ class Following:
             return source.problem(self.origin, source.key_mark(self.origin), message, problem.hint)
         mark = script.place(Mark(problem.line, problem.column or 1))
         return source.problem((*self.origin, *problem.path), mark, message, problem.hint)
+
+
+def check_program(job: Translated, kind: str, script: str) -> None:
+    """Refuse a program under MPI that is none in Python: whether it trains is not known, and it wants MPI itself.
+
+    Args:
+        job: what the script became, with places of its document.
+        kind: of the document.
+        script: whose text tells whether MPI starts it.
+
+    Raises:
+        DocumentError: it is such a program.
+    """
+    command = job.leaves.get(("run", "command"))
+    if command is None or ("run", "per") in job.leaves or not _MPI.search(script):
+        return
+    if any(_INTERPRETED.search(str(word)) for word in command.data):
+        return
+    message = _("{kind}: {program} is no program in Python: whether it trains, and needs MPI itself, is not known")
+    message = message.format(kind=kind, program=shown(posixpath.basename(str(command.data[0]))))
+    source = job.source
+    hint = _("Import the command that trains: dttui import -- COMMAND.")
+    raise DocumentError([source.problem(command.origin, source.mark(command.origin), message, hint)])
 
 
 def joined(document: Translated, part: Translated) -> Translated:

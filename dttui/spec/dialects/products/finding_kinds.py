@@ -26,6 +26,7 @@ from dttui.spec.dialects.products.yaml_documents import Documents, read_document
 from dttui.spec.dialects.products.yaml_kinds import YAML_KINDS, is_accelerate, is_deepspeed
 from dttui.spec.dialects.script_recognition import is_script
 from dttui.spec.dialects.translation import Translated, in_order, make_note, table_source
+from dttui.spec.findings import Finding
 from dttui.spec.problems import DocumentError, Problem
 from dttui.spec.yaml_source import Mark, YamlSource
 
@@ -52,15 +53,20 @@ class Product:
         if self.kind.module and self.source.problems:
             raise DocumentError(self.source.problems)
         translated = self.kind.translate(self.source, read)
-        notes = list(translated.notes)
-        for other in self.others:
-            kind = kind_of(other.data)
-            message = _("not carried over: the document that begins in line {line}, {kind}")
-            told = _(kind.title) if kind is not None else _("of a kind that is not known")
-            note = make_note(translated.source, (), message.format(line=other.mark(()).line, kind=told))
-            place = note.place.model_copy(update={"line": other.mark(()).line, "column": 1}) if note.place else None
-            notes.append(note.model_copy(update={"place": place}))
-        return replace(translated, notes=in_order(notes))
+        others = [other for other in self.others if not _is_head(other.data)]
+        return replace(translated, notes=in_order((*translated.notes, *map(_left_out, others))))
+
+
+def _is_head(data: object) -> bool:
+    """Whether a document only names what the others are, as the first of a SkyPilot pipeline does."""
+    return isinstance(data, Mapping) and set(data) <= {"name", "execution"}
+
+
+def _left_out(other: YamlSource) -> Finding:
+    kind = kind_of(other.data)
+    message = _("not carried over: the document that begins in line {line}, {kind}")
+    told = _(kind.title) if kind is not None else _("of a kind that is not known")
+    return make_note(other, (), message.format(line=other.mark(()).line, kind=told))
 
 
 def translate_by_text(text: str, name: str, arguments: Sequence[str], read: ReadFile) -> Translated | None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import posixpath
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 
 from dttui.i18n import _
+from dttui.spec.dialects.products.embedded import check_program
 from dttui.spec.dialects.products.gpus import COUNT, number
 from dttui.spec.dialects.products.pod_template import (
     Pod,
@@ -22,7 +21,7 @@ from dttui.spec.dialects.products.product_kind import ReadFile
 from dttui.spec.dialects.products.remainders import note_section
 from dttui.spec.dialects.products.trainjob import count_of
 from dttui.spec.dialects.translation import Leaf, Translated, Translation, in_order, make_note
-from dttui.spec.problems import DocumentError, PathKey, shown
+from dttui.spec.problems import DocumentError, PathKey
 from dttui.spec.yaml_source import YamlSource
 
 _SPECS: PathKey = ("spec", "mpiReplicaSpecs")
@@ -51,7 +50,7 @@ def translate(source: YamlSource, read: ReadFile) -> Translated:
         origin = (*_WORKER, "replicas")
         translation.expect_nodes(origin if source.has(origin) else _WORKER, nodes)
     job = job_of(launcher, words, values, replace(wish, count=None), read)
-    _check_program(job, launcher, words)
+    check_program(job, "MPIJob", "mpirun")
     job = _of_horovod(job, launcher, words)
     return _shared_out(job, nodes, slots, wish.count)
 
@@ -67,20 +66,6 @@ def _use_rest(translation: Translation, launcher: Pod, worker: Pod) -> None:
         translation.use((*section, "replicas"))
     translation.use((*_WORKER, "template"))
     worker.carry_variables()
-
-
-def _check_program(job: Translated, launcher: Pod, words: Words) -> None:
-    """Refuse what starts no Python: what a compiled program does is not known, nor whether it needs MPI itself."""
-    command = job.leaves.get(("run", "command"))
-    if command is None or any(re.search(r"python|\.py\b|\.sh\b", str(word)) for word in command.data):
-        return
-    program = str(command.data[0])
-    message = _("{kind}: {program} is no program in Python: whether it trains, and needs MPI itself, is not known")
-    message = message.format(kind="MPIJob", program=shown(posixpath.basename(program)))
-    origin = next((place for word, place in words if word == program), launcher.path)
-    source = launcher.source
-    hint = _("Import the command: dttui import -- COMMAND.")
-    raise DocumentError([source.problem(origin, source.mark(origin), message, hint)])
 
 
 def _of_horovod(job: Translated, launcher: Pod, words: Words) -> Translated:
@@ -111,7 +96,7 @@ def _shared_out(job: Translated, nodes: int, slots: int | None, gpus: int | None
         message = message.format(processes=count, machines=nodes)
         notes.append(make_note(job.source, own.origin if own else _SLOTS, message, is_warning=True))
     if not gpus:
-        message = _("no GPUs are asked for: {count} processes a node on its CPUs")
+        message = _("no GPUs are asked for; processes of a node, on its CPUs: {count}")
         notes.append(make_note(job.source, _WORKER, message.format(count=each), is_warning=each > 1))
     leaves[COUNT] = Leaf(
         each if gpus or each > 1 else 0, own.origin if own is not None and count is not None else _SLOTS

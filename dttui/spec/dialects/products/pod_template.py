@@ -50,6 +50,11 @@ class Pod:
     def words(self) -> Words:
         """Return its command and arguments. Raises DocumentError where these are no lists."""
         words: Words = []
+        arguments = self.said("args")
+        if self.said("command") is None and isinstance(arguments, tuple) and arguments:
+            first = _word(arguments[0])
+            if first.startswith("-") or first.endswith(".py"):
+                return []  # The program is the image's own.
         for key in ("command", "args"):
             said, origin = self.said(key), (*self.path, key)
             if said is not None and not isinstance(said, tuple):

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from dttui.i18n import _
-from dttui.spec.dialects.products.embedded import EmbeddedScript, Following, joined
+from dttui.spec.dialects.products.embedded import EmbeddedScript, Following, check_program, joined
 from dttui.spec.dialects.products.environments import Variables
 from dttui.spec.dialects.products.gpus import MOST_NODES, GpuWish, number, size, with_gpus
 from dttui.spec.dialects.products.node_addresses import addresses, without_addresses
@@ -45,6 +45,7 @@ def translate(source: YamlSource, read: ReadFile) -> Translated:
     document = translation.finish()
     given = {**variables.values, **_given(nodes, wish)}
     part = _follow(script, source, given, read, nodes)
+    check_program(part, _KIND, run)
     job = with_gpus(joined(document, without_addresses(part)), wish, origin, run)
     return _in_workdir(job, data.get("workdir"))
 
