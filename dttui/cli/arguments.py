@@ -243,8 +243,9 @@ def make_parser(words: Collection[str] | None = None) -> ArgumentParser:
     take = verbs.add_parser(
         "import",
         parents=[common, acting],
-        help=_("make a job file of an accelerate, DeepSpeed or other configuration, a hostfile, a torchrun command"),
-        epilog="dttui import default_config.yaml hostfile -o job.yaml\n"
+        help=_("make a job file of a shell script, a command line, a hostfile, a configuration of other programs"),
+        epilog="dttui import run.sh -o job.yaml -- DATA=/data 8\n"
+        "dttui import default_config.yaml hostfile -o job.yaml\n"
         "dttui import -- torchrun --nnodes 2 --nproc-per-node 8 train.py",
         formatter_class=RawDescriptionHelpFormatter,
     )

@@ -13,16 +13,21 @@ from dttui.cli.printing import one_line, print_document, print_findings
 from dttui.errors import ExitCode, UsageError
 from dttui.i18n import _
 from dttui.spec import (
+    DocumentError,
     Finding,
     Imported,
     Job,
+    Translated,
+    decode,
     dump_job,
     grouped,
+    is_script,
     merge,
     printable,
     read_bytes,
-    translate_command,
     translate_file,
+    translate_words,
+    with_files,
 )
 
 COMMAND_NAME = "command line"
@@ -31,13 +36,24 @@ COMMAND_NAME = "command line"
 
 def import_job(options: Namespace) -> int:
     """Print a job file made of the documents, or write it where none is yet; name what could not be carried over."""
-    names: list[str] = [*options.file, *([COMMAND_NAME] if options.command else [])]
-    if not names:
+    if not options.file and not options.command:
         hint = "dttui import FILE…; dttui import -- torchrun --nproc-per-node 8 train.py"
         raise UsageError(_("there is nothing to import"), hint)
-    parts = [translate_file(read_bytes(Path(name), name), name) for name in options.file]
-    if options.command:
-        parts.append(translate_command(options.command, COMMAND_NAME))
+    contents = {name: read_bytes(Path(name), name) for name in options.file}
+    words: list[str] = list(options.command)
+    script = next(
+        (name for name, content in contents.items() if words and is_script(decode(content, name), name)), None
+    )
+    parts: list[Translated] = []
+
+    def read(path: str) -> str | None:
+        return None if path in contents else _read_beside(path)
+
+    for name, content in contents.items():
+        parts += with_files(translate_file(content, name, words if name == script else (), _read_beside), read)
+    if words and script is None:
+        parts += with_files(translate_words(words, COMMAND_NAME, _read_beside), read)
+    names: list[str] = [*options.file, *([COMMAND_NAME] if words and script is None else [])]
     imported = merge(parts, Path(options.file[0]).stem if options.file else "job")
     target = Path(options.into) if options.into else None
     job = imported.job if target is None else _moved(imported.job, target.absolute().parent)
@@ -57,6 +73,14 @@ def import_job(options: Namespace) -> int:
         print_findings(grouped(imported.notes), sys.stderr)
         print(_("wrote {file}; `dttui plan {file}` says what is still missing").format(file=target))
     return ExitCode.OK
+
+
+def _read_beside(path: str) -> str | None:
+    """Return the text of a file that a document names, as seen from here; `None` where none can be read."""
+    try:
+        return decode(read_bytes(Path(path), path), path) if Path(path).is_file() else None
+    except (DocumentError, OSError, ValueError):
+        return None
 
 
 def _moved(job: Job, directory: Path) -> Job:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
+
 from dttui.frameworks import Framework, frameworks, get_framework, traits_of
 from dttui.frameworks.parts.environment import is_reserved
 from dttui.frameworks.parts.options import read_options
 from dttui.i18n import _
 from dttui.spec.effects import keys_without_effect
 from dttui.spec.entry_points import DEFAULT_FRAMEWORK
-from dttui.spec.findings import Finding, error, info
+from dttui.spec.findings import Finding, error, info, warning
 from dttui.spec.models import Job, Run
 from dttui.spec.problems import PathKey, format_path
+
+_UNFILLED = re.compile(
+    r"\$(?:[A-Za-z_]\w*|[0-9@]|\{(?!(?:JOB_ID|ATTEMPT|DIRECTORY|MASTER_PORT|PYTHON)\})[A-Za-z_0-9]\w*\})"
+    r"|<[A-Za-z][\w .-]*>"
+)
+"""What a shell would fill in, or somebody was to."""
+_SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
 
 
 def check_completeness(job: Job) -> list[Finding]:
@@ -20,7 +30,7 @@ def check_completeness(job: Job) -> list[Finding]:
         message = _("the job does not say what to run")
         findings.append(error("run-missing", "run", message, _("Add run: with script, module or command.")))
     else:
-        findings += _check_variables(job.run)
+        findings += [*_check_variables(job.run), *_check_filled(job.run)]
     if job.framework is None:
         message = _("the job does not say which framework launches it")
         hint = _("Write framework: {name}.").format(name=DEFAULT_FRAMEWORK)
@@ -52,6 +62,21 @@ def check_completeness(job: Job) -> list[Finding]:
 def check_framework(job: Job, framework: Framework) -> list[Finding]:
     """Return what in the job and its options does not go with the framework."""
     return [*framework.check(job), *read_options(job, framework)[1]]
+
+
+def _check_filled(run: Run) -> list[Finding]:
+    """Warn of words that a shell would fill in, and of placeholders: a program gets them as they stand."""
+    is_script = run.command is not None and posixpath.basename(run.command[0]) in _SHELLS
+    words: list[tuple[PathKey, str]] = [(("run", "args", index), word) for index, word in enumerate(run.args)]
+    words += [(("run", "command", index), word) for index, word in enumerate(run.command or ()) if not is_script]
+    words += [(("run", "env", name), value) for name, value in run.env.items()]
+    found = [(path, match[0]) for path, word in words if (match := _UNFILLED.search(word)) is not None]
+    if not found:
+        return []
+    texts = ", ".join(dict.fromkeys(text for _path, text in found))
+    message = _("the program gets this as it stands, and no shell fills it in: {texts}").format(texts=texts)
+    hint = _("Write what is meant in its place.")
+    return [warning("not-filled-in", format_path(found[0][0]), message, hint, path=found[0][0])]
 
 
 def check_unused(job: Job) -> list[Finding]:

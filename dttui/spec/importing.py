@@ -11,11 +11,11 @@ from dttui.spec.dialects.hostfile import is_hostfile
 from dttui.spec.dialects.hostfile_nodes import translate_hostfile
 from dttui.spec.dialects.recognition import IMPORTED_DIALECTS, JOB_DIALECTS, recognise
 from dttui.spec.dialects.script_recognition import is_script
-from dttui.spec.dialects.translation import ROOT, Leaf, Translated, make_note
+from dttui.spec.dialects.translation import ROOT, Leaf, Translated, in_order, make_note
 from dttui.spec.findings import Finding
 from dttui.spec.loader import ROOT_KEY, parse_job
 from dttui.spec.models import Job
-from dttui.spec.problems import DocumentError, PathKey, Problem, did_you_mean, shown
+from dttui.spec.problems import DocumentError, PathKey, Problem, did_you_mean, printable, shown
 from dttui.spec.yaml_reader import decode, parse_yaml
 from dttui.spec.yaml_source import YamlSource
 from dttui.spec.yaml_writer import dump_yaml
@@ -70,6 +70,34 @@ def translate_file(
     if dialect is None or ROOT_KEY in source.data:
         raise DocumentError([_unknown(source)])
     return dialect.translate(source)
+
+
+def with_files(part: Translated, read: ReadFile) -> list[Translated]:
+    """Return a document with those that it names and that are there; of others it says that they are left out.
+
+    Raises:
+        DocumentError: with every problem of one of them.
+    """
+    others: list[Translated] = []
+    notes = list(part.notes)
+    for name, origin in part.beside:
+        text = read(name)
+        if text is not None:
+            others.append(_within(part, translate_file(text, name)))
+            continue
+        message = _("not carried over: what {file} says, which is not there").format(file=shown(name))
+        hint = _("Import it together with this one: dttui import {file} ….").format(file=printable(name))
+        notes.append(make_note(part.source, origin, message, hint, is_warning=True))
+    return [replace(part, notes=in_order(notes)), *others]
+
+
+def _within(part: Translated, other: Translated) -> Translated:
+    """Return a file that a document names without what the document says otherwise of each node, as of slots."""
+    count = part.leaves.get(_GPU_COUNT)
+    if count is None or count.is_implied:
+        return other
+    kept = {target: leaf for target, leaf in other.leaves.items() if target[:2] != _NODES or target[-1] != "count"}
+    return replace(other, leaves=kept)
 
 
 def merge(parts: Sequence[Translated], name: str) -> Imported:

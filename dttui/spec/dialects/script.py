@@ -6,6 +6,7 @@ import posixpath
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from dttui.i18n import _
 from dttui.spec.dialects.commands.carrying import SECRET, carry
@@ -13,8 +14,10 @@ from dttui.spec.dialects.commands.launch import Launch
 from dttui.spec.dialects.commands.options import OptionError
 from dttui.spec.dialects.commands.peeling import peel
 from dttui.spec.dialects.commands.schedulers import DIRECTIVE, SLURM, directives, take_slurm
+from dttui.spec.dialects.commands.trainers import OWN_RANKS
 from dttui.spec.dialects.script_recognition import PROMPT
-from dttui.spec.dialects.shell.evaluator import Ran, Shell, TooLong
+from dttui.spec.dialects.shell.evaluator import Shell
+from dttui.spec.dialects.shell.flow import Ran, TooLong
 from dttui.spec.dialects.shell.holes import Holes, cleaned
 from dttui.spec.dialects.shell.state import State
 from dttui.spec.dialects.shell.words import Command, Word
@@ -25,11 +28,25 @@ from dttui.spec.text import ENV_NAME
 from dttui.spec.yaml_source import Mark
 
 _OTHER_SHELLS = re.compile(r"#!\s*\S*?(?:env\s+)?(zsh|csh|tcsh|fish|ksh|perl|ruby|node|Rscript)\b")
+_SECRET_VALUE = re.compile(rf"\b({SECRET.pattern})=(?:\"[^\"]*\"|'[^']*'|[^\s;&\"']+)", re.IGNORECASE)
 _LONGEST = 1_000_000
+_MOST_PROGRAMS = 2
+"""Different programs that a script may start in a row, such as a test after the training; the first is taken."""
 
 
-def translate_words(words: Sequence[str], name: str) -> Translated:
-    """Carry a command line over, word by word; `name` is what problems call it. Raises DocumentError."""
+def translate_words(
+    words: Sequence[str], name: str, read: Callable[[str], str | None] = lambda _path: None
+) -> Translated:
+    """Carry a command line over.
+
+    Args:
+        words: of it.
+        name: what problems call it.
+        read: the text of a script that it starts; `None` where it is not there.
+
+    Raises:
+        DocumentError: it starts nothing that trains, or an option is wrong.
+    """
     quoted = [shlex.quote(_masked(text)) for text in words]
     columns = [1]
     for text in quoted:
@@ -37,12 +54,13 @@ def translate_words(words: Sequence[str], name: str) -> Translated:
     line = " ".join(quoted)
     marked = tuple(Word(text, Mark(1, column), raw=text) for text, column in zip(words, columns, strict=False))
     if not marked:
-        raise DocumentError([Problem(name, _("expected torchrun, found {value}").format(value=_("nothing")))])
+        message = _("expected torchrun, found {value}").format(value=_("nothing"))
+        raise DocumentError([Problem(name, message, _known_launchers(), line=1, column=1)])
     holes = Holes()
-    shell = Shell(lambda _name: None, holes)
+    shell = Shell(lambda _name: None, holes, read)
     command = Command(marked, {}, ".")
     try:
-        launch = peel(command, shell.inner)
+        launch = peel(command, shell)
     except OptionError as error:
         raise _refused(error, name, (line,)) from error
     if launch is None:
@@ -72,11 +90,13 @@ def translate_script(
     Raises:
         DocumentError: nothing in it trains, or it ends before.
     """
-    lines = text.splitlines() or [""]
+    lines = [_SECRET_VALUE.sub(r"\1=***", line) for line in text.splitlines()] or [""]
     text = PROMPT.sub(r"\1  ", text)
     if (other := _OTHER_SHELLS.match(text)) is not None:
-        raise DocumentError([Problem(name, _("this is a script for {shell}, and only those for sh and bash are followed").format(
-            shell=other[1]), _("Import the command that it starts: dttui import -- COMMAND."), line=1, column=1, source_line=printable(lines[0]))])  # fmt: skip
+        message = _("this is a script for {shell}, and only those for sh and bash are followed")
+        hint = _("Import the command that it starts: dttui import -- COMMAND.")
+        first = printable(lines[0])
+        raise DocumentError([Problem(name, message.format(shell=other[1]), hint, (), 1, 1, first)])
     if len(text) > _LONGEST:
         raise DocumentError([Problem(name, _("the script is too long to be followed"))])
     variables, words = _assignments(arguments)
@@ -84,7 +104,8 @@ def translate_script(
     known = {**_of_slurm(slurm), **variables}
     holes = Holes()
     state = State(name, list(words), {**variables}, set(variables))
-    shell = Shell(lambda variable: known.get(variable, given(variable)), holes, read)
+    gpus = slurm.gpus_per_node.number if slurm is not None and slurm.gpus_per_node is not None else None
+    shell = Shell(lambda variable: known.get(variable, given(variable)), holes, read, gpus)
     try:
         ran = shell.run(text, state)
     except TooLong as error:
@@ -110,8 +131,12 @@ class _Choice:
     def translated(self) -> Translated:
         """Return the job. Raises DocumentError."""
         launches = self._launches()
-        with_ranks = [launch for launch in launches if launch.launchers]
-        chosen = next(iter(with_ranks or launches), None)
+        known = [launch for launch in launches if launch.is_known]
+        with_ranks = [launch for launch in known if launch.launchers]
+        chosen = next(iter(with_ranks or known or launches), None)
+        programs = {launch.program.text: launch for launch in reversed(with_ranks) if launch.program is not None}
+        if len(programs) > _MOST_PROGRAMS:
+            raise DocumentError([self._several(list(reversed(programs.values())))])
         if chosen is None:
             raise DocumentError([self._nothing()])
         if self._slurm is not None:
@@ -119,14 +144,27 @@ class _Choice:
         translated = carry(chosen, self._name, self._lines)
         others = [launch for launch in launches if launch is not chosen]
         notes = [*translated.notes, *self._notes(translated, chosen, others)]
-        return Translated(translated.source, translated.leaves, tuple(notes), translated.master, translated.node_count)
+        return replace(translated, notes=tuple(notes))
+
+    def _several(self, launches: Sequence[Launch]) -> Problem:
+        """Return that a script starts several trainings, of which a job is one."""
+        lines = ", ".join(
+            _("{program} in line {number}").format(program=launch.program.text, number=launch.mark.line)
+            for launch in launches
+            if launch.program is not None
+        )
+        message = _("it starts {count} programs one after another, and a job is one: {lines}")
+        message = message.format(count=len(launches), lines=lines)
+        return self._problem(message, launches[0].mark, _("Import one of them: dttui import -- COMMAND."))
 
     def _launches(self) -> list[Launch]:
         found: list[Launch] = []
         for command in self._ran.commands:
             try:
-                launch = peel(command, self._shell.inner)
+                launch = peel(command, self._shell)
             except OptionError as error:
+                if self._ran.unreadable is not None:
+                    raise DocumentError([self._unreadable(self._ran.unreadable)]) from error
                 raise _refused(error, self._name, self._lines) from error
             if launch is not None:
                 found.append(launch)
@@ -142,36 +180,68 @@ class _Choice:
             hint = _("Give its arguments: dttui import {file} -- ARGUMENTS.").format(file=self._name)
             return self._problem(message, end[1], hint)
         if unreadable is not None:
-            message = _("this is no complete script: it cannot be read from here on")
-            return self._problem(message, unreadable, _("`bash -n {file}` says more.").format(file=self._name))
+            return self._unreadable(unreadable)
         submitted = next((command for command in self._ran.commands if command.words[0].text == "sbatch"), None)
         if submitted is not None:
             script = next((word.text for word in reversed(submitted.words) if not word.text.startswith("-")), "")
             message = _("this only submits another script: {script}").format(script=shown(script))
             return self._problem(message, submitted.mark, _("Import that one."))
+        started = next((command for command in self._ran.commands if _other_script(command)), None)
+        if started is not None:
+            message = _("this only starts another script, which is not here: {script}")
+            script = _other_script(started)
+            rest = " ".join(word.text for word in started.words[2:])
+            hint = _("Import that one: dttui import {script} -- {arguments}.").format(script=script, arguments=rest)
+            return self._problem(message.format(script=shown(script)), started.mark, hint)
         if len(self._ran.commands) == 1:
             return _unknown_program(self._ran.commands[0], self._name, self._lines)
-        started = [posixpath.basename(command.words[0].text) for command in self._ran.commands]
+        names = [posixpath.basename(command.words[0].text) for command in self._ran.commands]
         message = _("nothing in it starts training by a launcher that is known")
-        if started:
-            programs = ", ".join(dict.fromkeys(started))[:200]
+        if names:
+            programs = ", ".join(dict.fromkeys(names))[:200]
             message = _("{message}; it starts {programs}").format(message=message, programs=shown(programs))
         return self._problem(message, Mark(1, 1), _known_launchers())
+
+    def _unreadable(self, mark: Mark) -> Problem:
+        message = _("this is no complete script: it cannot be read from here on")
+        return self._problem(message, mark, _("`bash -n {file}` says more.").format(file=self._name))
 
     def _notes(self, translated: Translated, chosen: Launch, others: Sequence[Launch]) -> list[Finding]:
         source, origin = translated.source, ("program",)
         notes: list[Finding] = []
+        trained = {launch.mark for launch in (chosen, *others)}
+        if self._ran.unreadable is not None:
+            message = _("line {number} is no bash that can be read, and what stands there is passed over")
+            hint = _("`bash -n {file}` says more.").format(file=self._name)
+            message = message.format(number=self._ran.unreadable.line)
+            notes.append(make_note(source, origin, message, hint, is_warning=True))
+        if self._ran.demanded:
+            names = ", ".join(f"${name}" for name in self._ran.demanded)
+            message = _("the script ends without these, which nothing sets: {names}").format(names=names)
+            hint = _("Give arguments and NAME=VALUE after --, or write them where they stand in run.")
+            notes.append(make_note(source, origin, message, hint, is_warning=True))
+        for command in self._ran.commands:
+            if command.is_background and command.mark not in trained:
+                line = shown(" ".join(word.text for word in command.words)[:100])
+                message = _("not carried over: line {number} starts {command} beside it")
+                message = message.format(number=command.mark.line, command=line)
+                notes.append(make_note(source, origin, message, _("Start that yourself."), is_warning=True))
         for launch in others:
             program = launch.program.text if launch.program is not None else ""
             where = _("line {number}").format(number=launch.mark.line)
-            message = _("not carried over: {where} starts {program} besides").format(where=where, program=shown(program))
+            message = _("not carried over: {where} starts {program} besides").format(
+                where=where, program=shown(program)
+            )
             hint = _("Import it by itself: dttui import -- COMMAND.")
-            notes.append(make_note(source, origin, message, hint, is_warning=bool(launch.launchers)))
+            is_training = bool(launch.launchers) and launch.is_known
+            notes.append(make_note(source, origin, message, hint, is_warning=is_training))
         for path, (_text, mark) in self._ran.written.items():
             if any(path in word.text for word in chosen.arguments):
                 message = _("not carried over: line {number} writes {file}, which the program is given")
                 hint = _("Write that file before the launch.")
-                notes.append(make_note(source, origin, message.format(number=mark.line, file=shown(path)), hint, is_warning=True))
+                notes.append(
+                    make_note(source, origin, message.format(number=mark.line, file=shown(path)), hint, is_warning=True)
+                )
         for word in self._ran.sourced:
             message = _("not carried over: line {number} reads commands from {file}")
             hint = _activation_hint(word.text)
@@ -182,12 +252,22 @@ class _Choice:
                 message = _("not carried over: line {number}: {command}")
                 hint = _("Write run.python, the interpreter of that environment, or run.prefix.")
                 line = " ".join(word.text for word in command.words)
-                notes.append(make_note(source, origin, message.format(number=command.mark.line, command=shown(line)), hint))
+                notes.append(
+                    make_note(source, origin, message.format(number=command.mark.line, command=shown(line)), hint)
+                )
         return notes
 
     def _problem(self, message: str, mark: Mark, hint: str = "") -> Problem:
         line = self._lines[mark.line - 1] if mark.line <= len(self._lines) else ""
         return Problem(self._name, message, hint, line=mark.line, column=mark.column, source_line=printable(line))
+
+
+def _other_script(command: Command) -> str:
+    """Return the script that a command starts, `bash run.sh` or `./run.sh`; nothing for others."""
+    words = [word.text for word in command.words]
+    if len(words) > 1 and words[0] in ("bash", "sh") and not words[1].startswith("-"):
+        return words[1]
+    return words[0] if re.fullmatch(r"\S*/\S+\.sh|\S+\.sh", words[0]) else ""
 
 
 def _join(launch: Launch, slurm: Launch) -> None:
@@ -212,11 +292,14 @@ def _slurm(text: str) -> Launch | None:
     has_any = False
     for words in directives(text):
         has_any = True
-        try:
-            given, _rest = SLURM.parse(words)
-        except OptionError:
-            continue
-        take_slurm(launch, given, DIRECTIVE)
+        rest = words
+        while rest:
+            try:
+                given, rest = SLURM.parse(rest)
+            except OptionError:
+                break
+            take_slurm(launch, given, DIRECTIVE)
+            rest = rest[1:]  # A word that is no option is passed over, as a placeholder is.
     return launch if has_any else None
 
 
@@ -268,8 +351,8 @@ def _unknown_program(command: Command, name: str, lines: Sequence[str]) -> Probl
 
 
 def _known_launchers() -> str:
-    names = "torchrun, accelerate launch, deepspeed, horovodrun, mpirun, srun, python train.py, llamafactory-cli, swift, axolotl"
-    return _("Known are {names}.").format(names=names)
+    known = ("torchrun", "accelerate launch", "deepspeed", "horovodrun", "mpirun", "srun", "python", *sorted(OWN_RANKS))
+    return _("Known are {names}.").format(names=", ".join(known))
 
 
 def _activation_hint(path: str) -> str:

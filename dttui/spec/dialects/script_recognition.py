@@ -5,14 +5,18 @@ from __future__ import annotations
 import posixpath
 import re
 
+from dttui.spec.dialects.commands.options import names
+
 _NAMES = (".sh", ".bash", ".slurm", ".sbatch", ".sl", ".batch", ".zsh", ".csh", ".fish")
 _SHEBANG = re.compile(r"#!\s*\S*?(?:env\s+(?:-S\s+)?)?(bash|sh|dash|ash|ksh|zsh|csh|tcsh|fish)\b")
-_FIRST_WORDS = frozenset(
-    "torchrun accelerate accelerate-launch deepspeed horovodrun mpirun mpiexec srun sbatch python python3 uv conda mamba "
-    "micromamba poetry pdm pipenv pixi env nohup numactl taskset time timeout nice sudo bash sh set export source cd module "
-    "eval exec ulimit unset llamafactory-cli lmf swift megatron axolotl xtuner trl tune composer colossalai torchx fabric "
-    "lightning apptainer singularity nsys echo mkdir pip git".split()
-)  # fmt: skip
+_FIRST_WORDS = names(
+    """
+    torchrun accelerate accelerate-launch deepspeed horovodrun mpirun mpiexec srun sbatch python python3 uv
+    conda mamba micromamba poetry pdm pipenv pixi env nohup numactl taskset time timeout nice sudo bash sh
+    set export source cd module eval exec ulimit unset llamafactory-cli lmf swift megatron axolotl xtuner
+    trl tune composer colossalai torchx fabric lightning apptainer singularity nsys echo mkdir pip git
+    """
+)
 _ASSIGNMENT = re.compile(r"(?:export\s+)?[A-Za-z_]\w*\+?=(?:\"[^\"]*\"|'[^']*'|[^\s\"']*)(?:\s+|$|;)")
 _HOST = re.compile(r"[\w.-]+(\s+(slots|max[_-]slots)=\d+)*")
 """A line of a hostfile, whatever the host is called."""

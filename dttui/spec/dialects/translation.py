@@ -48,6 +48,8 @@ class Translated:
     """Host that the document makes the master without listing its nodes, and where it says so."""
     node_count: tuple[int, int, PathKey] | None = None
     """Fewest and most nodes, where it says how many and not which, and where it says so."""
+    beside: tuple[tuple[str, PathKey], ...] = ()
+    """Files beside it that say more of the job, such as a hostfile, and where it names them."""
 
     @property
     def all_notes(self) -> tuple[Finding, ...]:

@@ -37,6 +37,19 @@ A, B, C = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
 SIMULATED = Resources(gpu=GpuResources(count=2, type="A100", simulated=True))
 
 
+def test_words_that_no_shell_fills_in_are_told_and_those_of_dttui_or_a_shell_are_not() -> None:
+    job = make_job()
+    told = {
+        "a.py": findings(job.model_copy(update={"run": Run(script="a.py", args=("--x=${DATA}", "$1"))})),
+        "ours": findings(job.model_copy(update={"run": Run(script="a.py", args=("${DIRECTORY}/x", "^a$", "5$"))})),
+        "bash": findings(
+            job.model_copy(update={"framework": "command", "run": Run(command=("bash", "-c", "echo $X"))})
+        ),
+    }
+    assert "${DATA}, $1" in told["a.py"]["not-filled-in"].message
+    assert not any("not-filled-in" in told[name] for name in ("ours", "bash"))
+
+
 def findings(job: Job, inventory: Inventory = SEED, facts: Any = None) -> dict[str, Finding]:
     return {item.code: item for item in plan(job, inventory, facts).findings}
 

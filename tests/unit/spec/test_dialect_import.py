@@ -13,8 +13,8 @@ import pytest
 from dttui.cli import main
 from dttui.i18n import set_language
 from dttui.spec import DocumentError, dump_job, load_job, parse_job
-from dttui.spec.dialects.torchrun import translate_command
-from dttui.spec.dialects.torchrun_options import FLAGS, SHORT, VALUED, parse_command
+from dttui.spec.dialects.commands.torchrun_options import FLAGS, SHORT, VALUED
+from dttui.spec.dialects.script import translate_words
 from dttui.spec.findings import Severity
 from dttui.spec.importing import Imported, grouped, merge
 from tests.unit.spec.imported import command, data, file, keys
@@ -82,7 +82,7 @@ def _of_file(text: str) -> Imported:
 
 
 def _of_command(words: list[str]) -> Imported:
-    return merge([translate_command(words, "c")], "job")
+    return merge([translate_words(words, "c")], "job")
 
 
 def refused(text: str) -> str:
@@ -417,7 +417,7 @@ def test_whatever_command_line_gives_a_job_or_problems() -> None:
     for _round in range(600):
         line = ["torchrun", *generator.choices(words, k=generator.randint(0, 6))]
         assert outcome(partial(_of_command, line))
-    assert parse_command(["torchrun", "-t", "3", "a.py"], "c").program.text == "a.py"
+    assert translate_words(["torchrun", "-t", "3", "a.py"], "c").leaves[("run", "script")].data == "a.py"
 
 
 def test_notes_that_say_the_same_of_several_keys_are_one_that_names_them() -> None:
@@ -428,9 +428,8 @@ def test_notes_that_say_the_same_of_several_keys_are_one_that_names_them() -> No
     assert rendezvous.subject == "--rdzv-id"
 
 
-@pytest.mark.parametrize("program", ["accelerate", "/opt/bin/deepspeed"])
-def test_the_command_of_another_launcher_is_told_how_to_be_imported(program: str) -> None:
+def test_a_program_that_is_no_launcher_is_answered_with_those_that_are_known() -> None:
     with pytest.raises(DocumentError) as caught:
-        _of_command([program, "launch", "train.py"])
+        _of_command(["sbatchd", "launch", "train.py"])
     (problem,) = caught.value.problems
-    assert "-- torchrun train.py. Of its options, --num_" in problem.hint
+    assert "accelerate launch" in problem.hint

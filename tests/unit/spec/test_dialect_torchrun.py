@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dttui.spec import DocumentError
-from dttui.spec.dialects.torchrun_options import FLAGS, SHORT, VALUED
+from dttui.spec.dialects.commands.torchrun_options import FLAGS, SHORT, VALUED
 from dttui.spec.importing import merge
 from tests.argument_parsers import options_of
 from tests.unit.spec.imported import command, data, keys
@@ -88,7 +88,7 @@ def test_spellings_of_torchrun(line: str, expected: dict[str, Any]) -> None:
     ("line", "words"),
     [
         ("", "1:1: expected torchrun, found nothing"),
-        ("accelerate launch a.py", '1:1: expected torchrun, found "accelerate"'),
+        ("acelerate launch a.py", '1:1: expected torchrun, found "acelerate"'),
         ("torchrun --nnodes 2", "1:21: there is no script"),
         ("torchrun --nnodes", "1:10: --nnodes lacks its value"),
         ("torchrun --nnode-count 2 a.py", "1:10: torchrun has no option --nnode-count"),

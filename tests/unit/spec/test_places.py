@@ -49,6 +49,8 @@ def findings(text: str, base: Path) -> dict[str, Finding]:
         (REST + "  run: {command: [a], workdir: no/where}\n", "workdir-missing", "5:32", "run.workdir"),
         (REST + "  run: {command: [a], secrets: [PATH, NO_SUCH]}\n", "secret-missing", "5:39", "run.secrets[1]"),
         (REST + "  run: {command: [a], env: {RANK: '1'}}\n", "reserved-variable", "5:35", "run.env.RANK"),
+        (REST + "  run: {command: [a, '$B']}\n", "not-filled-in", "5:22", "run.command[1]"),
+        (REST + "  run: {command: [a], env: {B: x/<your id>}}\n", "not-filled-in", "5:32", "run.env.B"),
         (REST + "  run: {script: a.py}\n", "run-mismatch", "5:17", "run.script"),
     ],
 )

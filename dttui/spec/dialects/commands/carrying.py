@@ -5,28 +5,37 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from dttui.i18n import _
 from dttui.spec.dialects.commands.launch import PROGRAM, Kind, Launch, Said
 from dttui.spec.dialects.commands.megatron import carry_megatron, is_megatron
+from dttui.spec.dialects.commands.options import names
 from dttui.spec.dialects.shell.holes import Openness
 from dttui.spec.dialects.shell.words import Word
 from dttui.spec.dialects.translation import Translated, Translation, table_source
 from dttui.spec.problems import DocumentError, PathKey, Problem, printable, shown
+from dttui.spec.text import MODULE_NAME
 from dttui.spec.yaml_source import Mark, YamlSource
 
 SECRET = re.compile(r"[A-Za-z0-9_]*(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)[A-Za-z0-9_]*", re.IGNORECASE)
 """Names of variables whose values are shown and written nowhere."""
 _NODES = re.compile(r"([0-9]{1,6})(?::([0-9]{1,6}))?")
-_PLACEHOLDER = re.compile(r"<[A-Za-z][^<>|&;]{1,80}>|\{\s?[A-Za-z][\w -]{0,60}\s?\}|\$\{\{[^{}]{1,80}\}\}|\.\.\.|…")
-_GIVEN = frozenset(
-    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT NODE_RANK NNODES NPROC_PER_NODE".split()
+_PLACEHOLDER = re.compile(r"<[A-Za-z][^<>|&;]{0,80}>|\{\s?[A-Za-z-][\w .-]{0,60}\s?\}|\$\{\{[^{}]{1,80}\}\}|\.\.\.|…")
+_GIVEN = names(
+    """
+    RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT NODE_RANK NNODES
+    NPROC_PER_NODE
+    """
 )
 """Variables that dttui gives every process itself."""
 _OF_HOST = frozenset({"PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "HOME", "USER", "SHELL"})
-_INTERNAL = frozenset("CMD LAUNCHER SCRIPT SCRIPT_ARGS SRUN_ARGS RUN_CMD ARGS".split())
+_INTERNAL = names("CMD LAUNCHER SCRIPT SCRIPT_ARGS SRUN_ARGS RUN_CMD ARGS")
 """Names by which scripts keep parts of their own command, which no program reads."""
+_PASSED_ON = ("$@", "$*", "${@}")
+"""What a script stands for that passes on its own arguments."""
 _MOST_PROCESSES = 1024
 _FSDP_STAGES = {"full_shard": 3, "hybrid_shard": 3, "shard_grad_op": 2}
 
@@ -42,28 +51,55 @@ def carry(launch: Launch, name: str, lines: Sequence[str]) -> Translated:
     Raises:
         DocumentError: it cannot be a job, as a number is none.
     """
-    if launch.program is None:
-        raise ValueError("a launch without a program")
     translation = Translation(_source(launch, name, lines))
-    problems = [*_carry_nodes(translation, launch), *_carry_processes(translation, launch)]
+    problems = [
+        *_check_program(translation, launch),
+        *_carry_nodes(translation, launch),
+        *_carry_processes(translation, launch),
+    ]
     if problems:
         raise DocumentError(problems)
     _carry_program(translation, launch)
     _carry_environment(translation, launch)
     _carry_settings(translation, launch)
+    _note_ranks(translation, launch)
     for remark in launch.remarks:
         translation.note((remark.key,), remark.message, remark.hint, is_warning=remark.is_warning)
     for key in launch.said:
         translation.use((key,))
     _note_what_is_open(translation, launch)
-    return translation.finish()
+    if launch.hostfile is not None and launch.hostfile.is_open:
+        message = _("still to be given: {names}").format(names=launch.hostfile.text)
+        translation.note((launch.hostfile.key,), message, _("It names the hosts."), is_warning=True)
+    files = [launch.hostfile] if launch.hostfile is not None else []
+    named = tuple((said.text, (said.key,)) for said in (*files, *launch.files) if not said.is_open)
+    return replace(translation.finish(), beside=named)
+
+
+def _check_program(translation: Translation, launch: Launch) -> list[Problem]:
+    """Return why a program is none that could be started."""
+    program = launch.program
+    if program is None:
+        return [_problem(translation.source, (), _("there is no script"))]
+    counts = [s.word for s in (launch.nodes, launch.per_node, launch.processes, launch.open_hosts) if s is not None]
+    named = next((word for word in (*counts, *launch.prefix) if "<" in word.text), program)
+    found = _PLACEHOLDER.search(named.text)
+    if found is not None and (not program.holes or "<" in named.text):
+        message = _("this is a template: {text} stands for what is to be started").format(text=shown(found[0]))
+        return [_problem(translation.source, (PROGRAM,), message, _("Write what is meant in its place."))]
+    is_module = launch.kind is Kind.MODULE and not re.fullmatch(MODULE_NAME, program.text)
+    if program.holes and (is_module or program.text == program.holes[0].text):
+        message = _("what is to be started is not known: {text}").format(text=shown(program.text))
+        hint = _("Give arguments and NAME=VALUE after --, or import the command itself: dttui import -- COMMAND.")
+        return [_problem(translation.source, (PROGRAM,), message, hint)]
+    return []
 
 
 def _source(launch: Launch, name: str, lines: Sequence[str]) -> YamlSource:
     """Return a launch as a document: of what is said to its value."""
     entries: list[tuple[str, Mark, Any, Mark]] = []
     for key, said in launch.said.items():
-        entries.append((key, said.word.mark, said.text, said.word.mark))
+        entries.append((key, said.mark or said.word.mark, said.text, said.word.mark))
     for variable, word in launch.environment.items():
         entries.append((f"{variable}=", word.mark, word.text, word.mark))
     program = launch.program
@@ -77,8 +113,8 @@ def _carry_program(translation: Translation, launch: Launch) -> None:
     if program is None:
         return
     translation.use(origin)
-    arguments = tuple(_filled(word) for word in launch.arguments)
-    text = _filled(program)
+    arguments = tuple(word.text for word in launch.arguments if word.text not in _PASSED_ON)
+    text = program.text
     if launch.kind is Kind.COMMAND:
         translation.put(("framework",), "command", origin)
         translation.put(("run", "command"), (text, *arguments), origin)
@@ -90,7 +126,6 @@ def _carry_program(translation: Translation, launch: Launch) -> None:
             translation.put(("run", "module"), text, origin)
         else:
             translation.put(("run", "script"), _script_path(text), origin)
-        arguments = tuple(word for word in arguments if word is not None)
         if is_megatron(launch) and translation.carried(("framework",)) == "megatron-lm":
             arguments = carry_megatron(translation, arguments, origin)
         if arguments:
@@ -122,9 +157,9 @@ def _name(launch: Launch, text: str) -> str:
         return printable(launch.name.text)[:120].strip() or "job"
     if launch.kind is Kind.MODULE:
         stem = text.rpartition(".")[2]
-    elif launch.is_once_a_node:
-        stem = posixpath.splitext(posixpath.basename(text))[0]
     else:
+        named = (word.text for word in launch.arguments if re.search(r"\.(ya?ml|json|toml|py)$", word.text))
+        text = next(named, text) if launch.is_once_a_node else text
         stem = posixpath.splitext(posixpath.basename(text))[0]
     return printable(stem)[:120].strip() or "job"
 
@@ -184,7 +219,7 @@ def _carry_environment(translation: Translation, launch: Launch) -> None:
             hint = _("Write run.env.{name}, if the program needs it.").format(name=name)
             translation.note(key, message.format(value=shown(word.text)), hint)
         else:
-            translation.carry(key, ("run", "env", name), _filled(word))
+            translation.carry(key, ("run", "env", name), word.text)
     if secrets:
         translation.put(("run", "secrets"), tuple(dict.fromkeys(secrets)), (f"{secrets[0]}=",))
 
@@ -224,7 +259,7 @@ def _carry_nodes(translation: Translation, launch: Launch) -> list[Problem]:
         translation.use((said.key,))
         if match is not None:
             least, most = int(match[1]), int(match[2] or match[1])
-        elif said.is_open or _PLACEHOLDER.search(said.text):
+        elif _is_open(said):
             message = _("how many nodes there are is not known: {value}").format(value=shown(said.text))
             translation.note((said.key,), message, _("List them under cluster.nodes."), is_warning=True)
             said = None
@@ -279,6 +314,10 @@ def _carry_recovery(translation: Translation, launch: Launch, least: int, most: 
         translation.carry((restarts.key,), (*section, "max_restarts"), restarts.number)
 
 
+def _is_open(said: Said) -> bool:
+    return said.is_open or re.search(r"[$`<{]", said.text) is not None
+
+
 def _check_restarts(translation: Translation, launch: Launch) -> list[Problem]:
     restarts = launch.restarts
     if restarts is None or restarts.number is not None:
@@ -310,7 +349,7 @@ def _carry_processes(translation: Translation, launch: Launch) -> list[Problem]:
         translation.note((said.key,), message, is_warning=True)
     elif said.is_all_devices:
         pass
-    elif said.is_open or _PLACEHOLDER.search(said.text):
+    elif _is_open(said):
         message = _("how many processes a node has is not known: {value}; it has one for each GPU")
         hint = _("Write resources.gpu.count.")
         translation.note((said.key,), message.format(value=shown(said.text)), hint, is_warning=True)
@@ -340,7 +379,7 @@ def _carry_share(translation: Translation, launch: Launch, processes: Said) -> l
     target: PathKey = ("resources", "gpu", "count")
     nodes = launch.nodes.number if launch.nodes is not None else 1
     if processes.number is None or processes.number < 1 or not nodes:
-        if processes.is_open or _PLACEHOLDER.search(processes.text) or nodes is None:
+        if _is_open(processes) or nodes is None:
             message = _("how many processes there are is not known: {value}; each node has one for each GPU")
             hint = _("Write resources.gpu.count.")
             translation.note(key, message.format(value=shown(processes.text)), hint, is_warning=True)
@@ -350,7 +389,7 @@ def _carry_share(translation: Translation, launch: Launch, processes: Said) -> l
     if launch.hostfile is not None and not launch.nodes:
         message = _("{processes} processes on the hosts of {file}")
         message = message.format(processes=processes.number, file=shown(launch.hostfile.text))
-        translation.note(key, message, _("Import that file together with this one."), is_warning=True)
+        translation.note(key, message)
         return []
     if processes.number % nodes:
         message = _("{processes} processes cannot be shared out evenly among {machines} machines")
@@ -376,14 +415,22 @@ def _carry_implied(translation: Translation, launch: Launch, target: PathKey) ->
         translation.put(target, 1, (PROGRAM,), is_implied=True)  # torchrun's own default, and that of a bare program
 
 
-def _filled(word: Word) -> str:
-    """Return a word as the job has it."""
-    return word.text
+def _note_ranks(translation: Translation, launch: Launch) -> None:
+    """Say by what a script finds its rank, where its launcher told it otherwise."""
+    if launch.launcher not in ("srun", "mpirun") or launch.is_once_a_node:
+        return
+    names = "SLURM_PROCID" if launch.launcher == "srun" else "OMPI_COMM_WORLD_RANK, PMI_RANK"
+    message = _("each rank finds RANK, LOCAL_RANK and WORLD_SIZE in its environment, and no {names}")
+    hint = _("A script that is told its launcher, as by --launcher slurm, has to be told another one.")
+    is_told = any(re.search(r"launcher[= ]?.?(slurm|mpi)", word.text) for word in launch.arguments)
+    is_told |= any(a.text == "--launcher" and b.text in ("slurm", "mpi") for a, b in pairwise(launch.arguments))
+    translation.note((PROGRAM,), message.format(names=names), hint, is_warning=is_told)
 
 
 def _note_what_is_open(translation: Translation, launch: Launch) -> None:
     """Say what somebody has still to give, and what the script would have worked out when it runs."""
-    words = [word for word in (launch.program, *launch.arguments) if word is not None]
+    words = [*launch.open_options]
+    words += [word for word in (launch.program, *launch.arguments) if word is not None]
     holes = [hole for word in words for hole in word.holes]
     variables = [word for name, word in launch.environment.items() if translation.has(("run", "env", name))]
     holes += [hole for word in variables for hole in word.holes if hole.openness is Openness.NEEDED]
@@ -391,6 +438,10 @@ def _note_what_is_open(translation: Translation, launch: Launch) -> None:
     words += variables
     origin: PathKey = (PROGRAM,)
     needed = [hole.text for hole in holes if hole.openness in (Openness.NEEDED, Openness.HOST)]
+    if any(text in _PASSED_ON for text in needed):
+        needed = [text for text in needed if text not in _PASSED_ON]
+        message = _("the script passes on arguments of its own, and none were given")
+        translation.note(origin, message, _("Give them after --, or write them in run.args."))
     if needed:
         message = _("still to be given: {names}").format(names=", ".join(needed))
         hint = _("Give arguments and NAME=VALUE after --, or write them where they stand in run.")
@@ -405,5 +456,5 @@ def _note_what_is_open(translation: Translation, launch: Launch) -> None:
         translation.note(origin, message, _("Write what is meant in their place."), is_warning=True)
 
 
-def _problem(source: YamlSource, origin: PathKey, message: str) -> Problem:
-    return source.problem(origin, source.mark(origin), message)
+def _problem(source: YamlSource, origin: PathKey, message: str, hint: str = "") -> Problem:
+    return source.problem(origin, source.mark(origin), message, hint)

@@ -32,6 +32,8 @@ class Said:
     key: str
     """What places call it."""
     word: Word
+    mark: Mark | None = None
+    """Where what gives it stands, an option before its value; `None` where the value stands."""
 
     @property
     def text(self) -> str:
@@ -100,6 +102,8 @@ class Launch:
     """Hosts with the processes of each."""
     hosts_key: str = ""
     """What says them."""
+    open_hosts: Said | None = None
+    """The same, where they are not known."""
     hostfile: Said | None = None
     master: Said | None = None
     restarts: Said | None = None
@@ -114,6 +118,10 @@ class Launch:
     arguments: tuple[Word, ...] = ()
     is_once_a_node: bool = False
     """Whether the program starts ranks of its own."""
+    is_known: bool = True
+    """Whether the program is one that may train: not just any that a scheduler starts."""
+    open_options: list[Word] = field(default_factory=list)
+    """Variables among the options that nobody has given."""
 
     @property
     def launcher(self) -> str:
@@ -122,15 +130,17 @@ class Launch:
 
     def take(self, key: str, given: Given) -> Said:
         """Note that an option was given; return its value."""
-        return self.enter(key, given.value)
+        if given.is_variable:
+            self.open_options.append(given.word)
+        return self.enter(key, given.value, given.word.mark)
 
-    def enter(self, key: str, word: Word) -> Said:
-        """Note a value; return it under a key that nothing else has."""
+    def enter(self, key: str, word: Word, mark: Mark | None = None) -> Said:
+        """Note a value, and where it is given; return it under a key that nothing else has."""
         number, unique = 1, key
         while unique in self.said:
             number += 1
             unique = f"{key} ({number})"
-        said = Said(unique, word)
+        said = Said(unique, word, mark)
         self.said[unique] = said
         return said
 
@@ -139,7 +149,9 @@ class Launch:
         self.remarks.append(Remark(said.key, message, hint, is_warning))
 
     def leave_out(self, said: Said, reason: str, hint: str = "", *, is_warning: bool = False) -> None:
-        """Say that a value is not carried over, and why."""
+        """Say that a value is not carried over, and why; of a variable that nobody has given is said enough."""
+        if said.word in self.open_options:
+            return
         self.remark(said, _("not carried over: {reason}").format(reason=reason), hint, is_warning=is_warning)
 
     def run(self, kind: Kind, words: Sequence[Word]) -> None:

@@ -71,9 +71,7 @@ def _put(translation: Translation, name: str, value: str, origin: PathKey, left:
     path = tuple((_NUMBERS.get(name) or _WORDS[name]).split("."))
     if name in _NUMBERS and re.fullmatch("[0-9]{1,12}", value):
         translation.put(path, int(value), origin)
-    elif name == "--recompute-granularity" and value in ("full", "selective"):
-        translation.put(path, value, origin)
-    elif name == "--save" and value:
+    elif (name == "--recompute-granularity" and value in ("full", "selective")) or (name == "--save" and value):
         translation.put(path, value, origin)
     else:
         left += [name, value] if value else [name]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dttui.i18n import _
+from dttui.spec.dialects.shell.holes import Openness
 from dttui.spec.dialects.shell.words import Word
 from dttui.spec.problems import did_you_mean, printable
 
@@ -24,6 +26,11 @@ class OptionError(ValueError):
         self.word = word
         self.message = message
         self.hint = hint
+
+
+def names(text: str) -> frozenset[str]:
+    """Return the words of a text: options and the like, written one after another."""
+    return frozenset(text.split())
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,19 @@ class Given:
     """Its value; the word itself, where it has none."""
     has_value: bool = True
     """Whether it has one."""
+    is_variable: bool = False
+    """Whether it is a variable that may be any options."""
+
+
+def _may_be_options(word: Word) -> bool:
+    """Whether a word is a variable that nobody has given, as `srun $SRUN_ARGS python` has one."""
+    holes = word.holes
+    is_whole = (
+        len(holes) == 1
+        and word.text == holes[0].text
+        and re.fullmatch(r"\$\{?\w*(ARG|OPT|FLAG)\w*\}?", word.text, re.I)
+    )
+    return bool(is_whole) and holes[0].openness is Openness.NEEDED
 
 
 class _Reader:
@@ -89,6 +109,10 @@ class _Reader:
     def options(self) -> Iterator[Given]:
         while self.at < len(self._words):
             word = self._words[self.at]
+            if _may_be_options(word) and self.at + 1 < len(self._words):
+                self.at += 1
+                yield Given(word.text, word, word, has_value=False, is_variable=True)
+                continue
             if not word.text.startswith("-") or word.text == "-":
                 return
             self.at += 1
@@ -111,7 +135,9 @@ class _Reader:
             text = "=".join([rest] * bool(separator) + [value.text for value in values])
             return Given(name, word, Word(text, values[-1].mark, holes=values[-1].holes))
         if name in options.valued:
-            value = Word(rest, word.mark, word.holes, word.raw.partition("=")[2]) if separator else self._next(word, name)
+            value = (
+                Word(rest, word.mark, word.holes, word.raw.partition("=")[2]) if separator else self._next(word, name)
+            )
             return Given(name, word, value)
         if not options.is_complete:
             value = Word(rest, word.mark, word.holes, word.raw.partition("=")[2]) if separator else word

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from dttui.i18n import _
 from dttui.spec.dialects.commands.launch import Kind, Launch
-from dttui.spec.dialects.commands.options import OptionError, Options
+from dttui.spec.dialects.commands.options import OptionError, Options, names
 from dttui.spec.dialects.commands.schedulers import horovodrun, mpirun, srun
 from dttui.spec.dialects.commands.trainers import is_own_script, module_launcher, own_ranks, trainer_of
 from dttui.spec.dialects.commands.wrappers import script_before_dashes, take_variables, wrapper_of
 from dttui.spec.dialects.shell.words import Command, Word
+from dttui.spec.problems import shown
 
 Words = Sequence[Word]
-Inner = Callable[[str, Command, Words], list[Command]]
-"""Follows a script that is a word of a command: what `bash -c` is given."""
+
+
+class Follower(Protocol):
+    """Follows scripts that commands start."""
+
+    def inner(self, text: str, command: Command, arguments: Words) -> list[Command]:
+        """Return the commands of a script that is a word of a command, as after `bash -c`, with its arguments."""
+        ...
+
+    def script(self, command: Command, words: Words) -> list[Command] | None:
+        """Return the commands of a script that is a file, the first of its words; `None` where it is not there."""
+        ...
+
 
 _SCHEDULERS = {
     "srun": srun,
@@ -25,82 +38,103 @@ _SCHEDULERS = {
 }
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
 _PYTHON = re.compile(r"(python|pypy|ipexrun)[0-9.]*")
-_NOT_TRAINING = frozenset(
-    "pip pytest http.server venv ensurepip json.tool pdb cProfile compileall ipykernel tensorboard "
-    "vllm.entrypoints.openai.api_server sglang.launch_server build twine nltk.downloader spacy wandb "
-    "torch.utils.collect_env torch.utils.bottleneck".split()
+_NOT_TRAINING = names(
+    """
+    pip pytest http.server venv ensurepip json.tool pdb cProfile compileall ipykernel tensorboard
+    vllm.entrypoints.openai.api_server sglang.launch_server build twine nltk.downloader spacy wandb
+    torch.utils.collect_env torch.utils.bottleneck
+    """
 )
 """Modules that train nothing."""
 _DEEPEST = 12
 
 
-def peel(command: Command, inner: Inner) -> Launch | None:
+def peel(command: Command, shell: Follower) -> Launch | None:
     """Return what a command starts; `None` where it is no launch.
+
+    Args:
+        command: of a script, or by itself.
+        shell: follows what `bash -c` and the like are given.
 
     Raises:
         OptionError: an option of a launcher is wrong.
     """
     launch = Launch(command.mark, environment=dict(command.environment), directory=command.directory)
-    return launch if _peel(launch, command.words, inner, 0) else None
+    return launch if _peel(launch, command.words, shell, 0) else None
 
 
-def _peel(launch: Launch, words: Words, inner: Inner, depth: int) -> bool:
+def _peel(launch: Launch, words: Words, shell: Follower, depth: int) -> bool:
     words = take_variables(launch, words)
     if not words or depth > _DEEPEST:
         return False
     name = posixpath.basename(words[0].text)
     wrapper = wrapper_of(words)
     if wrapper is not None:
-        return _peel(launch, wrapper(launch, words), inner, depth + 1)
+        return _peel(launch, wrapper(launch, words), shell, depth + 1)
     scheduler = _SCHEDULERS.get(name)
     if scheduler is not None:
         rest = scheduler(launch, words)
         if not rest:
             raise OptionError(words[0], _("there is no program that {launcher} starts").format(launcher=name))
-        return _peel(launch, rest, inner, depth + 1)
+        return _peel(launch, rest, shell, depth + 1)
     trainer = trainer_of(words)
     if trainer is not None:
         trainer(launch, words)
         return True
     if name in _SHELLS:
-        return _take_shell(launch, words, inner, depth)
+        return _take_shell(launch, words, shell, depth)
     if _PYTHON.fullmatch(name):
         return _take_python(launch, words)
+    if launch.launchers and name.endswith(".sh"):
+        return _take_shell(launch, [Word("bash", words[0].mark), *words], shell, depth)
     if re.search(r"\.py$", name) and launch.launchers:
         launch.run(Kind.SCRIPT, words)
         return True
     if launch.launchers:  # A program of any kind, once for each rank.
+        launch.is_known = False
         launch.run(Kind.COMMAND, words)
         return True
     return False
 
 
-def _take_shell(launch: Launch, words: Words, inner: Inner, depth: int) -> bool:
+def _take_shell(launch: Launch, words: Words, shell: Follower, depth: int) -> bool:
     """Take `bash -c TEXT`, `bash wrapper.sh -- program`, and `bash run.sh`, which starts ranks of its own."""
-    options, rest = Options("bash", frozenset({"-c", "-o"}), short={"-lc": "-c", "-ec": "-c", "-xc": "-c"}).parse(words[1:])
+    options, rest = Options("bash", frozenset({"-c", "-o"}), short={"-lc": "-c", "-ec": "-c", "-xc": "-c"}).parse(
+        words[1:]
+    )
     text = next((option.value for option in options if option.name == "-c"), None)
+    command = Command(tuple(rest) or tuple(words), dict(launch.environment), launch.directory)
     if text is not None:
-        command = Command((text,), dict(launch.environment), launch.directory)
-        launches = [found for line in inner(text.raw or text.text, command, rest) if (found := _probe(line, inner, depth))]
-        if not launches:
-            return False
-        found = launches[0]
-        launch.environment |= found.environment
-        launch.directory = found.directory
-        return _peel(launch, found.words, inner, depth + 1)
+        return _take_first(launch, shell.inner(text.raw or text.text, command, rest), shell, depth)
     after = script_before_dashes(launch, words)
     if after is not None:
-        return _peel(launch, after, inner, depth + 1)
+        return _peel(launch, after, shell, depth + 1)
+    followed = shell.script(command, rest) if rest else None
+    if followed is not None and _take_first(launch, followed, shell, depth):
+        return True
     if rest and launch.launchers:
         own_ranks(launch, words)
+        said = launch.enter("script", rest[0])
+        message = _("what {script} starts is not known: it is not here, and is started once a node as it is")
+        hint = _("Import it by itself: dttui import {script}.").format(script=rest[0].text)
+        launch.remark(said, message.format(script=shown(rest[0].text)), hint, is_warning=True)
         return True
     return False
 
 
-def _probe(line: Command, inner: Inner, depth: int) -> Command | None:
-    """Return a command if it is a launch."""
+def _take_first(launch: Launch, commands: list[Command], shell: Follower, depth: int) -> bool:
+    """Take the first of commands that is a launch; return whether there is one."""
+    found = next((line for line in commands if _is_launch(line, shell, depth)), None)
+    if found is None:
+        return False
+    launch.environment |= found.environment
+    launch.directory = found.directory
+    return _peel(launch, found.words, shell, depth + 1)
+
+
+def _is_launch(line: Command, shell: Follower, depth: int) -> bool:
     trial = Launch(line.mark, environment=dict(line.environment), directory=line.directory)
-    return line if _peel(trial, line.words, inner, depth + 1) else None
+    return _peel(trial, line.words, shell, depth + 1) and trial.is_known
 
 
 def _take_python(launch: Launch, words: Words) -> bool:

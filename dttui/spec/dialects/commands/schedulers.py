@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from dttui.i18n import _
 from dttui.spec.dialects.commands.launch import Launch, Said
-from dttui.spec.dialects.commands.options import Given, Options
+from dttui.spec.dialects.commands.options import Given, OptionError, Options, names
 from dttui.spec.dialects.shell.words import Word
 from dttui.spec.yaml_source import Mark
 
@@ -17,73 +17,142 @@ DIRECTIVE = "#SBATCH"
 
 SLURM = Options(
     "srun",
-    frozenset(
-        "--account --begin --chdir --comment --constraint --container --container-image --container-mounts "
-        "--container-name --container-workdir --container-mount-home --cores-per-socket --cpu-bind --cpu-freq "
-        "--cpus-per-gpu --cpus-per-task --dependency --distribution --error --exclude --export --gpu-bind --gpu-freq "
-        "--gpus --gpus-per-node --gpus-per-socket --gpus-per-task --gres --hint --input --job-name --jobid --kill-on-bad-exit "
-        "--licenses --mail-type --mail-user --mem --mem-bind --mem-per-cpu --mem-per-gpu --mpi --network --nodefile "
-        "--nodelist --nodes --ntasks --ntasks-per-core --ntasks-per-gpu --ntasks-per-node --ntasks-per-socket --open-mode "
-        "--output --partition --priority --qos --reservation --signal --sockets-per-node --switches --threads-per-core "
-        "--time --tmp --wait --wckey --array --wrap --accel-bind --multi-prog".split()
+    names(
+        """
+    --account --begin --chdir --comment --constraint --container --container-image --container-mounts
+    --container-name --container-workdir --container-mount-home --cores-per-socket --cpu-bind --cpu-freq
+    --cpus-per-gpu --cpus-per-task --dependency --distribution --error --exclude --export --gpu-bind
+    --gpu-freq --gpus --gpus-per-node --gpus-per-socket --gpus-per-task --gres --hint --input --job-name
+    --jobid --kill-on-bad-exit --licenses --mail-type --mail-user --mem --mem-bind --mem-per-cpu
+    --mem-per-gpu --mpi --network --nodefile --nodelist --nodes --ntasks --ntasks-per-core --ntasks-per-gpu
+    --ntasks-per-node --ntasks-per-socket --open-mode --output --partition --priority --qos --reservation
+    --signal --sockets-per-node --switches --threads-per-core --time --tmp --wait --wckey --array --wrap
+    --accel-bind --multi-prog
+    """
     ),
-    frozenset(
-        "--exclusive --label --overlap --overcommit --oversubscribe --no-kill --requeue --no-requeue --unbuffered --pty "
-        "--quiet --verbose --immediate --parsable --no-container-mount-home --no-container-remap-root".split()
+    names(
+        """
+    --exclusive --label --overlap --overcommit --oversubscribe --no-kill --requeue --no-requeue --unbuffered
+    --pty --quiet --verbose --immediate --parsable --no-container-mount-home --no-container-remap-root
+    """
     ),
     short={
-        "-A": "--account", "-C": "--constraint", "-D": "--chdir", "-G": "--gpus", "-J": "--job-name", "-K": "--kill-on-bad-exit",
-        "-N": "--nodes", "-n": "--ntasks", "-c": "--cpus-per-task", "-e": "--error", "-l": "--label", "-m": "--distribution",
-        "-o": "--output", "-p": "--partition", "-q": "--qos", "-t": "--time", "-u": "--unbuffered", "-w": "--nodelist",
-        "-x": "--exclude", "-a": "--array", "-d": "--dependency", "-W": "--wait", "-M": "--clusters", "-i": "--input",
-        "-L": "--licenses", "-O": "--overcommit", "-Q": "--quiet", "-v": "--verbose",
+        "-A": "--account",
+        "-C": "--constraint",
+        "-D": "--chdir",
+        "-G": "--gpus",
+        "-J": "--job-name",
+        "-K": "--kill-on-bad-exit",
+        "-N": "--nodes",
+        "-n": "--ntasks",
+        "-c": "--cpus-per-task",
+        "-e": "--error",
+        "-l": "--label",
+        "-m": "--distribution",
+        "-o": "--output",
+        "-p": "--partition",
+        "-q": "--qos",
+        "-t": "--time",
+        "-u": "--unbuffered",
+        "-w": "--nodelist",
+        "-x": "--exclude",
+        "-a": "--array",
+        "-d": "--dependency",
+        "-W": "--wait",
+        "-M": "--clusters",
+        "-i": "--input",
+        "-L": "--licenses",
+        "-O": "--overcommit",
+        "-Q": "--quiet",
+        "-v": "--verbose",
     },
-)  # fmt: skip
+)
 """Of srun and sbatch (Slurm 24.05, and pyxis)."""
 
 _MPI = Options(
     "mpirun",
-    frozenset(
-        "--np --npernode --map-by --bind-to --rank-by --host --hostfile --machinefile --ppn --hosts --env --envlist "
-        "--genvlist --display --report-bindings-to --oversubscribe-to --prefix --wdir --path --launch-agent --timeout "
-        "--output-filename --output --cpu-bind --depth --line-buffer --add-host --app --perhost --cores-per-proc --rsh --iface".split()
+    names(
+        """
+    --np --npernode --map-by --bind-to --rank-by --host --hostfile --machinefile --ppn --hosts --env
+    --envlist --genvlist --display --report-bindings-to --oversubscribe-to --prefix --wdir --path
+    --launch-agent --timeout --output-filename --output --cpu-bind --depth --line-buffer --add-host --app
+    --perhost --cores-per-proc --rsh --iface
+    """
     ),
-    frozenset(
-        "--allow-run-as-root --oversubscribe --tag-output --report-bindings --nolocal --verbose --bind-to-core --bind-to-none "
-        "--display-map --display-allocation --print-rank-map --no-local --line-buffer --timestamp-output --forward-signals".split()
+    names(
+        """
+    --allow-run-as-root --oversubscribe --tag-output --report-bindings --nolocal --verbose --bind-to-core
+    --bind-to-none --display-map --display-allocation --print-rank-map --no-local --line-buffer
+    --timestamp-output --forward-signals
+    """
     ),
     pairs=frozenset({"--mca", "--gmca", "--genv", "--am", "--prtemca", "--pmixmca"}),
     short={
-        "-n": "--np", "-np": "--np", "-c": "--np", "-H": "--host", "-host": "--host", "-hosts": "--hosts", "-f": "--hostfile",
-        "-x": "--x", "-N": "--npernode", "-ppn": "--ppn", "-perhost": "--ppn", "--perhost": "--ppn", "-machinefile": "--hostfile",
-        "--machinefile": "--hostfile", "-hostfile": "--hostfile", "-f1": "--hostfile", "--npernode": "--npernode",
+        "-n": "--np",
+        "-np": "--np",
+        "-c": "--np",
+        "-H": "--host",
+        "-host": "--host",
+        "-hosts": "--hosts",
+        "-f": "--hostfile",
+        "-x": "--x",
+        "-N": "--npernode",
+        "-ppn": "--ppn",
+        "-perhost": "--ppn",
+        "--perhost": "--ppn",
+        "-machinefile": "--hostfile",
+        "--machinefile": "--hostfile",
+        "-hostfile": "--hostfile",
+        "-f1": "--hostfile",
+        "--npernode": "--npernode",
     },
-)  # fmt: skip
+)
 """Of OpenMPI, MPICH's hydra, Intel MPI and PALS."""
 _MPI_VALUED = Options(_MPI.program, _MPI.valued | {"--x"}, _MPI.flags, _MPI.pairs, _MPI.short, takes_underscores=False)
 
 _HOROVOD = Options(
     "horovodrun",
-    frozenset(
-        "--num-proc --hosts --hostfile --host-discovery-script --slots --min-num-proc --max-num-proc --ssh-port "
-        "--ssh-identity-file --network-interfaces --output-filename --start-timeout --config-file --elastic-timeout "
-        "--reset-limit --cycle-time-ms --fusion-threshold-mb --cache-capacity --timeline-filename --mpi-args "
-        "--binding-args --num-nccl-streams --thread-affinity --log-level --cooldown-range --prefix-output-with-timestamp "
-        "--autotune-log-file --stall-check-warning-time-seconds --stall-check-shutdown-time-seconds --gloo-timeout-seconds".split()
+    names(
+        """
+    --num-proc --hosts --hostfile --host-discovery-script --slots --min-num-proc --max-num-proc --ssh-port
+    --ssh-identity-file --network-interfaces --output-filename --start-timeout --config-file
+    --elastic-timeout --reset-limit --cycle-time-ms --fusion-threshold-mb --cache-capacity
+    --timeline-filename --mpi-args --binding-args --num-nccl-streams --thread-affinity --log-level
+    --cooldown-range --prefix-output-with-timestamp --autotune-log-file --stall-check-warning-time-seconds
+    --stall-check-shutdown-time-seconds --gloo-timeout-seconds
+    """
     ),
-    frozenset(
-        "--gloo --mpi --jsrun --tcp --verbose --disable-cache --autotune --timeline-mark-cycles --no-hierarchical-allreduce "
-        "--hierarchical-allreduce --no-stall-check --log-hide-timestamp --check-build --version".split()
+    names(
+        """
+    --gloo --mpi --jsrun --tcp --verbose --disable-cache --autotune --timeline-mark-cycles
+    --no-hierarchical-allreduce --hierarchical-allreduce --no-stall-check --log-hide-timestamp --check-build
+    --version
+    """
     ),
     short={
-        "-np": "--num-proc", "-p": "--ssh-port", "-H": "--hosts", "-hostfile": "--hostfile", "--np": "--num-proc",
-        "--min-np": "--min-num-proc", "--max-np": "--max-num-proc", "-i": "--ssh-identity-file",
+        "-np": "--num-proc",
+        "-p": "--ssh-port",
+        "-H": "--hosts",
+        "-hostfile": "--hostfile",
+        "--np": "--num-proc",
+        "--min-np": "--min-num-proc",
+        "--max-np": "--max-num-proc",
+        "-i": "--ssh-identity-file",
     },
-)  # fmt: skip
+)
 
 _JOB_NAME = "--job-name"
 _SLURM_OWN = frozenset(
-    {"--label", "--kill-on-bad-exit", "--unbuffered", "--wait", "--requeue", "--no-requeue", "--overcommit", "--overlap"}
+    {
+        "--label",
+        "--kill-on-bad-exit",
+        "--unbuffered",
+        "--wait",
+        "--requeue",
+        "--no-requeue",
+        "--overcommit",
+        "--overlap",
+    }
 )
 """What is so with dttui anyway, or means nothing without Slurm's own step."""
 
@@ -112,7 +181,9 @@ def take_slurm(launch: Launch, given: Sequence[Given], program: str) -> None:
     for option in given:
         said = launch.take(f"{program} {option.name}", option)
         if option.name == "--nodes":
-            launch.nodes = Said(said.key, Word(option.value.text.replace("-", ":"), option.value.mark, option.value.holes))
+            launch.nodes = Said(
+                said.key, Word(option.value.text.replace("-", ":"), option.value.mark, option.value.holes)
+            )
         elif option.name == "--ntasks":
             launch.processes = said
         elif option.name == "--ntasks-per-node":
@@ -145,7 +216,9 @@ def _take_gpus(launch: Launch, said: Said, option: str) -> None:
         launch.settings["resources.gpu.type"] = Said(said.key, Word(match[1].upper(), said.word.mark))
     if option != "--gpus":
         launch.gpus_per_node = number
-    elif launch.nodes is not None and launch.nodes.number and number.number and number.number % launch.nodes.number == 0:
+    elif (
+        launch.nodes is not None and launch.nodes.number and number.number and number.number % launch.nodes.number == 0
+    ):
         each = str(number.number // launch.nodes.number)
         launch.gpus_per_node = Said(said.key, Word(each, said.word.mark))
 
@@ -160,8 +233,13 @@ def _take_exported(launch: Launch, said: Said) -> None:
 def _take_container(launch: Launch, said: Said, option: str) -> None:
     if option == "--container-image":
         launch.settings["run.container.image"] = said
+        launch.settings["run.container.engine"] = launch.enter("engine", Word("docker", said.word.mark))
+        hint = _("Write run.container.engine: docker, podman or apptainer, as the hosts have it.")
+        launch.remark(said, _("which engine runs the image is a guess: docker"), hint, is_warning=True)
         return
-    launch.leave_out(said, _("dttui starts the container"), _("What it mounts is run.container.mounts."), is_warning=True)
+    launch.leave_out(
+        said, _("dttui starts the container"), _("What it mounts is run.container.mounts."), is_warning=True
+    )
 
 
 def srun(launch: Launch, words: Sequence[Word]) -> Sequence[Word]:
@@ -175,10 +253,14 @@ def srun(launch: Launch, words: Sequence[Word]) -> Sequence[Word]:
 def mpirun(launch: Launch, words: Sequence[Word]) -> Sequence[Word]:
     """Take `mpirun OPTIONS`, and return what it starts."""
     given, rest = _MPI_VALUED.parse(words[1:])
+    if (several := next((word for word in rest if word.text == ":"), None)) is not None:
+        raise OptionError(several, _("several programs in one job: dttui starts the same one on every node"))
     launch.launchers.append("mpirun")
     program = words[0].text.rpartition("/")[2]
     for option in given:
-        said = launch.take(f"{program} {option.name.replace('--x', '-x', 1) if option.name == '--x' else option.name}", option)
+        said = launch.take(
+            f"{program} {option.name.replace('--x', '-x', 1) if option.name == '--x' else option.name}", option
+        )
         if option.name == "--np":
             launch.processes = said
         elif option.name in ("--npernode", "--ppn"):
@@ -235,6 +317,7 @@ def _take_mapping(launch: Launch, said: Said) -> None:
 def _take_hosts(launch: Launch, said: Said) -> None:
     """Take `a:4,b:4`."""
     if said.is_open:
+        launch.open_hosts = said
         launch.leave_out(said, _("the hosts are not known: {value}").format(value=said.text), is_warning=True)
         return
     for part in said.text.split(","):

@@ -4,74 +4,114 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from dttui.i18n import _
 from dttui.spec.dialects.commands.launch import Kind, Launch, Said
-from dttui.spec.dialects.commands.options import Given, OptionError, Options
+from dttui.spec.dialects.commands.options import Given, OptionError, Options, names
 from dttui.spec.dialects.commands.torchrun_options import TORCHRUN
 from dttui.spec.dialects.shell.words import Word
+from dttui.spec.yaml_source import Mark
 
 Words = Sequence[Word]
 
 _ACCELERATE = Options(
     "accelerate launch",
-    frozenset(
-        "--config-file --mixed-precision --num-processes --num-machines --num-cpu-threads-per-process --enable-cpu-affinity "
-        "--dynamo-backend --dynamo-mode --gpu-ids --machine-rank --main-process-ip --main-process-port --tee --log-dir --role "
-        "--rdzv-backend --rdzv-conf --max-restarts --monitor-interval --same-network --main-training-function --downcast-bf16 "
-        "--tpu-name --tpu-zone --env --vm --fp8-format --fp8-backend --gradient-accumulation-steps --gradient-clipping "
-        "--deepspeed-config-file --zero-stage --offload-optimizer-device --offload-param-device --offload-optimizer-nvme-path "
-        "--offload-param-nvme-path --zero3-init-flag --zero3-save-16bit-model --deepspeed-hostfile --deepspeed-exclusion-filter "
-        "--deepspeed-inclusion-filter --deepspeed-multinode-launcher --deepspeed-moe-layer-cls-names --mpirun-hostfile "
-        "--mpirun-ccl --fsdp-version --fsdp-offload-params --fsdp-min-num-params --fsdp-sharding-strategy "
-        "--fsdp-reshard-after-forward --fsdp-auto-wrap-policy --fsdp-transformer-layer-cls-to-wrap --fsdp-backward-prefetch "
-        "--fsdp-state-dict-type --fsdp-forward-prefetch --fsdp-use-orig-params --fsdp-cpu-ram-efficient-loading "
-        "--fsdp-sync-module-states --fsdp-activation-checkpointing --megatron-lm-tp-degree --megatron-lm-pp-degree "
-        "--megatron-lm-num-micro-batches --megatron-lm-sequence-parallelism --megatron-lm-recompute-activations "
-        "--megatron-lm-use-distributed-optimizer --megatron-lm-gradient-clipping --dynamo-use-dynamic --dynamo-use-fullgraph "
-        "--ipex --use-xpu".split()
+    names(
+        """
+    --config-file --mixed-precision --num-processes --num-machines --num-cpu-threads-per-process
+    --enable-cpu-affinity --dynamo-backend --dynamo-mode --gpu-ids --machine-rank --main-process-ip
+    --main-process-port --tee --log-dir --role --rdzv-backend --rdzv-conf --max-restarts --monitor-interval
+    --same-network --main-training-function --downcast-bf16 --tpu-name --tpu-zone --env --vm --fp8-format
+    --fp8-backend --gradient-accumulation-steps --gradient-clipping --deepspeed-config-file --zero-stage
+    --offload-optimizer-device --offload-param-device --offload-optimizer-nvme-path
+    --offload-param-nvme-path --zero3-init-flag --zero3-save-16bit-model --deepspeed-hostfile
+    --deepspeed-exclusion-filter --deepspeed-inclusion-filter --deepspeed-multinode-launcher
+    --deepspeed-moe-layer-cls-names --mpirun-hostfile --mpirun-ccl --fsdp-version --fsdp-offload-params
+    --fsdp-min-num-params --fsdp-sharding-strategy --fsdp-reshard-after-forward --fsdp-auto-wrap-policy
+    --fsdp-transformer-layer-cls-to-wrap --fsdp-backward-prefetch --fsdp-state-dict-type
+    --fsdp-forward-prefetch --fsdp-use-orig-params --fsdp-cpu-ram-efficient-loading
+    --fsdp-sync-module-states --fsdp-activation-checkpointing --megatron-lm-tp-degree
+    --megatron-lm-pp-degree --megatron-lm-num-micro-batches --megatron-lm-sequence-parallelism
+    --megatron-lm-recompute-activations --megatron-lm-use-distributed-optimizer
+    --megatron-lm-gradient-clipping --dynamo-use-dynamic --dynamo-use-fullgraph --ipex --use-xpu
+    """
     ),
-    frozenset(
-        "--quiet --cpu --multi-gpu --tpu --use-deepspeed --use-fsdp --use-megatron-lm --use-parallelism-config --module "
-        "--no-python --debug --tpu-use-cluster --tpu-use-sudo --aws-access-key-id --dynamo-use-regional-compilation".split()
+    names(
+        """
+    --quiet --cpu --multi-gpu --tpu --use-deepspeed --use-fsdp --use-megatron-lm --use-parallelism-config
+    --module --no-python --debug --tpu-use-cluster --tpu-use-sudo --aws-access-key-id
+    --dynamo-use-regional-compilation
+    """
     ),
-    short={"-m": "--module", "-q": "--quiet", "--num-process": "--num-processes", "--use-cpu": "--cpu",
-           "--fp16": "--mixed-precision=fp16"},
-)  # fmt: skip
+    short={
+        "-m": "--module",
+        "-q": "--quiet",
+        "--num-process": "--num-processes",
+        "--use-cpu": "--cpu",
+        "--fp16": "--mixed-precision=fp16",
+    },
+)
 """Options of accelerate 1.15 (accelerate/commands/launch.py)."""
 _DEEPSPEED = Options(
     "deepspeed",
-    frozenset(
-        "--hostfile --include --exclude --num-nodes --min-elastic-nodes --max-elastic-nodes --num-gpus --master-port "
-        "--master-addr --node-rank --launcher --launcher-args --autotuning --elastic-training --save-pid --bind-core-list "
-        "--enable-each-rank-log --ssh-port --venv-script --log-dir".split()
+    names(
+        """
+    --hostfile --include --exclude --num-nodes --min-elastic-nodes --max-elastic-nodes --num-gpus
+    --master-port --master-addr --node-rank --launcher --launcher-args --autotuning --elastic-training
+    --save-pid --bind-core-list --enable-each-rank-log --ssh-port --venv-script --log-dir
+    """
     ),
-    frozenset("--module --no-python --no-local-rank --no-ssh-check --force-multi --bind-cores-to-rank --no-ssh --quick-start".split()),
-    short={"-H": "--hostfile", "-i": "--include", "-e": "--exclude", "-m": "--module", "--num-accelerators": "--num-gpus"},
-)  # fmt: skip
+    names(
+        """
+    --module --no-python --no-local-rank --no-ssh-check --force-multi --bind-cores-to-rank --no-ssh
+    --quick-start
+    """
+    ),
+    short={
+        "-H": "--hostfile",
+        "-i": "--include",
+        "-e": "--exclude",
+        "-m": "--module",
+        "--num-accelerators": "--num-gpus",
+    },
+)
 """Options of DeepSpeed's launcher (0.19, deepspeed/launcher/runner.py)."""
 _COMPOSER = Options(
     "composer",
-    frozenset("--nproc --world-size --base-rank --node-rank --master-addr --master-port --stdout --stderr".split()),
+    names(
+        """
+    --nproc --world-size --base-rank --node-rank --master-addr --master-port --stdout --stderr
+    """
+    ),
     frozenset({"--module-mode", "--command-mode", "--verbose"}),
     short={"-n": "--nproc", "-m": "--module-mode", "-c": "--command-mode", "-v": "--verbose"},
 )
 _COLOSSAL = Options(
     "colossalai run",
-    frozenset("--hostfile --host --include --exclude --num-nodes --nproc-per-node --master-port --master-addr --ssh-port --extra-launch-args".split()),
+    names(
+        """
+    --hostfile --host --include --exclude --num-nodes --nproc-per-node --master-port --master-addr
+    --ssh-port --extra-launch-args
+    """
+    ),
     frozenset({"--module"}),
     short={"-H": "--host", "-m": "--module"},
-)  # fmt: skip
+)
 _FABRIC = Options(
     "lightning run model",
-    frozenset("--accelerator --strategy --devices --num-nodes --node-rank --main-address --main-port --precision".split()),
+    names(
+        """
+    --accelerator --strategy --devices --num-nodes --node-rank --main-address --main-port --precision
+    """
+    ),
 )
 OWN_RANKS: dict[str, frozenset[str]] = {
     "llamafactory-cli": frozenset({"train"}),
     "lmf": frozenset({"train"}),
     "swift": frozenset({"sft", "pt", "rlhf", "dpo", "grpo"}),
     "megatron": frozenset({"sft", "pt", "rlhf"}),
-    "axolotl": frozenset({"train", "preprocess"}),
+    "axolotl": frozenset({"train"}),
     "xtuner": frozenset({"train"}),
     "trl": frozenset({"sft", "dpo", "grpo", "kto", "reward", "rloo"}),
     "tune": frozenset({"run"}),
@@ -95,25 +135,27 @@ def torchrun(launch: Launch, words: Words, *, spelt: int = 1) -> None:
     """Take `torchrun OPTIONS program …`, or the module that stands for it, of which `spelt` words are passed."""
     given, rest = TORCHRUN.parse(words[spelt:])
     launch.launchers.append("torchrun")
-    names = {option.name for option in given}
+    given_names = {option.name for option in given}
     for option in given:
-        _take_torchrun(launch, launch.take(option.name, option), option, names)
+        _take_torchrun(launch, launch.take(option.name, option), option, given_names)
     is_old = "launch" in words[spelt - 1].text
-    if is_old and "--use-env" not in names:
+    if is_old and "--use-env" not in given_names:
         said = launch.enter("torch.distributed.launch", words[spelt - 1])
-        message = _("torch.distributed.launch passed --local-rank to the script; here it finds LOCAL_RANK in its environment")
+        message = _(
+            "torch.distributed.launch passed --local-rank to the script; here it finds LOCAL_RANK in its environment"
+        )
         launch.remark(said, message, _("A script that knows --local-rank alone has to read LOCAL_RANK."))
-    kind = Kind.MODULE if "--module" in names else Kind.COMMAND if "--no-python" in names else Kind.SCRIPT
+    kind = Kind.MODULE if "--module" in given_names else Kind.COMMAND if "--no-python" in given_names else Kind.SCRIPT
     _run(launch, kind, rest, words[-1])
 
 
-def _take_torchrun(launch: Launch, said: Said, option: Given, names: set[str]) -> None:
+def _take_torchrun(launch: Launch, said: Said, option: Given, given_names: set[str]) -> None:
     if option.name == "--nnodes":
-        launch.nodes = said
+        launch.nodes = said if launch.nodes is None or not said.is_open else launch.nodes
     elif option.name == "--nproc-per-node":
         launch.per_node = said
     elif option.name == "--master-addr" or (
-        option.name == "--rdzv-endpoint" and "--standalone" not in names and "--master-addr" not in names
+        option.name == "--rdzv-endpoint" and "--standalone" not in given_names and "--master-addr" not in given_names
     ):
         launch.master = said
     elif option.name == "--max-restarts":
@@ -132,15 +174,15 @@ def accelerate(launch: Launch, words: Words, *, spelt: int = 2) -> None:
     """Take `accelerate launch OPTIONS script …`."""
     given, rest = _ACCELERATE.parse(words[spelt:])
     launch.launchers.append("accelerate launch")
-    names = {option.name for option in given}
+    given_names = {option.name for option in given}
     for option in given:
         said = launch.take(option.name, option)
         _take_accelerate(launch, said, option.name)
-    if "--use-deepspeed" in names or "--deepspeed-config-file" in names:
+    if "--use-deepspeed" in given_names or "--deepspeed-config-file" in given_names:
         launch.framework, launch.is_framework_implied = "deepspeed", False
-    elif "--use-fsdp" in names:
+    elif "--use-fsdp" in given_names:
         launch.framework, launch.is_framework_implied = "pytorch-fsdp", False
-    kind = Kind.MODULE if "--module" in names else Kind.COMMAND if "--no-python" in names else Kind.SCRIPT
+    kind = Kind.MODULE if "--module" in given_names else Kind.COMMAND if "--no-python" in given_names else Kind.SCRIPT
     _run(launch, kind, rest, words[-1])
 
 
@@ -150,8 +192,11 @@ _ACCELERATE_SETTINGS = {
     "--megatron-lm-tp-degree": "strategy.tensor_parallel_size",
     "--megatron-lm-pp-degree": "strategy.pipeline_parallel_size",
 }
-_ACCELERATE_DONE = frozenset(
-    "--multi-gpu --use-deepspeed --use-fsdp --module --no-python --machine-rank --same-network --quiet --debug".split()
+_ACCELERATE_DONE = names(
+    """
+    --multi-gpu --use-deepspeed --use-fsdp --module --no-python --machine-rank --same-network --quiet
+    --debug
+    """
 )
 
 
@@ -185,7 +230,7 @@ def deepspeed(launch: Launch, words: Words, *, spelt: int = 1) -> None:
     given, rest = _DEEPSPEED.parse(words[spelt:])
     launch.launchers.append("deepspeed")
     launch.framework, launch.is_framework_implied = "deepspeed", False
-    names = {option.name for option in given}
+    given_names = {option.name for option in given}
     for option in given:
         said = launch.take(option.name, option)
         if option.name == "--num-nodes":
@@ -202,7 +247,7 @@ def deepspeed(launch: Launch, words: Words, *, spelt: int = 1) -> None:
             launch.leave_out(said, _("the port is chosen at the start, from the master's port_range"))
         elif option.name not in ("--module", "--no-python", "--launcher", "--no-local-rank", "--node-rank", "--no-ssh"):
             launch.leave_out(said, _("DeepSpeed's own launcher's; dttui starts the ranks itself"))
-    kind = Kind.MODULE if "--module" in names else Kind.COMMAND if "--no-python" in names else Kind.SCRIPT
+    kind = Kind.MODULE if "--module" in given_names else Kind.COMMAND if "--no-python" in given_names else Kind.SCRIPT
     _run(launch, kind, rest, words[-1])
 
 
@@ -221,7 +266,9 @@ def _take_included(launch: Launch, said: Said) -> None:
                 launch.environment.setdefault("CUDA_VISIBLE_DEVICES", Word(numbers, said.word.mark))
             continue
         if separator:
-            message = _("which GPUs of {host}: the first {count} that are free are taken").format(host=name, count=count)
+            message = _("which GPUs of {host}: the first {count} that are free are taken").format(
+                host=name, count=count
+            )
             launch.leave_out(said, message)
         launch.hosts.append((name, count))
         launch.hosts_key = said.key
@@ -231,7 +278,7 @@ def composer(launch: Launch, words: Words) -> None:
     """Take `composer OPTIONS script …`, of MosaicML."""
     given, rest = _COMPOSER.parse(words[1:])
     launch.launchers.append("composer")
-    names = {option.name for option in given}
+    given_names = {option.name for option in given}
     for option in given:
         said = launch.take(option.name, option)
         if option.name == "--nproc":
@@ -240,14 +287,14 @@ def composer(launch: Launch, words: Words) -> None:
             launch.processes = said
         elif option.name == "--master-addr":
             launch.master = said
-    _run(launch, Kind.MODULE if "--module-mode" in names else Kind.SCRIPT, rest, words[-1])
+    _run(launch, Kind.MODULE if "--module-mode" in given_names else Kind.SCRIPT, rest, words[-1])
 
 
 def colossalai(launch: Launch, words: Words) -> None:
     """Take `colossalai run OPTIONS script …`."""
     given, rest = _COLOSSAL.parse(words[2:])
     launch.launchers.append("colossalai run")
-    names = {option.name for option in given}
+    given_names = {option.name for option in given}
     for option in given:
         said = launch.take(option.name, option)
         if option.name == "--nproc-per-node":
@@ -261,7 +308,7 @@ def colossalai(launch: Launch, words: Words) -> None:
             launch.hostfile = said
         elif option.name == "--master-addr":
             launch.master = said
-    _run(launch, Kind.MODULE if "--module" in names else Kind.SCRIPT, rest, words[-1])
+    _run(launch, Kind.MODULE if "--module" in given_names else Kind.SCRIPT, rest, words[-1])
 
 
 def fabric(launch: Launch, words: Words) -> None:
@@ -277,23 +324,39 @@ def fabric(launch: Launch, words: Words) -> None:
         elif option.name == "--main-address":
             launch.master = said
         elif option.name in ("--strategy", "--precision"):
-            launch.leave_out(said, _("Lightning's own"), _("Give it to the script as one of run.args."), is_warning=True)
+            launch.leave_out(
+                said, _("Lightning's own"), _("Give it to the script as one of run.args."), is_warning=True
+            )
     _run(launch, Kind.SCRIPT, rest, words[-1])
 
 
 def torchx(launch: Launch, words: Words) -> None:
     """Take `torchx run OPTIONS dist.ddp -j 2x8 --script main.py -- …`."""
-    options = Options("torchx run", frozenset({"--scheduler", "--scheduler-args", "--workspace"}), short={
-        "-s": "--scheduler", "-cfg": "--scheduler-args"})
+    options = Options(
+        "torchx run",
+        frozenset({"--scheduler", "--scheduler-args", "--workspace"}),
+        short={"-s": "--scheduler", "-cfg": "--scheduler-args"},
+    )
     _given, rest = options.parse(words[2:])
     if not rest or rest[0].text not in ("dist.ddp", "dist.spmd"):
         word = rest[0] if rest else words[-1]
-        raise OptionError(word, _("dttui imports the components dist.ddp and dist.spmd of torchx alone"),
-                          _("Import the command that the component starts."))  # fmt: skip
+        raise OptionError(
+            word,
+            _("dttui imports the components dist.ddp and dist.spmd of torchx alone"),
+            _("Import the command that the component starts."),
+        )
     launch.launchers.append("torchx")
-    component = Options("dist.ddp", frozenset(
-        "-j --script --module --name --image --env --mounts --cpu --gpu --memMB --h --max_retries --rdzv_port "
-        "--rdzv_backend --rdzv_conf --tee --debug".split()), short={"-m": "--module"}, takes_underscores=False)
+    component = Options(
+        "dist.ddp",
+        names(
+            """
+    -j --script --module --name --image --env --mounts --cpu --gpu --memMB --h --max_retries --rdzv_port
+    --rdzv_backend --rdzv_conf --tee --debug
+    """
+        ),
+        short={"-m": "--module"},
+        takes_underscores=False,
+    )
     given, arguments = component.parse(rest[1:])
     program: tuple[Kind, Word] | None = None
     for option in given:
@@ -327,19 +390,37 @@ def _take_shape(launch: Launch, said: Said) -> None:
 
 def own_ranks(launch: Launch, words: Words) -> None:
     """Take a program that starts the ranks of a node itself: it is started once a node, with its place in variables."""
-    launch.launchers.append(" ".join(word.text for word in words[:2]) if OWN_RANKS.get(words[0].text) else words[0].text)
+    launch.launchers.append(
+        " ".join(word.text for word in words[:2]) if OWN_RANKS.get(words[0].text) else words[0].text
+    )
     launch.is_once_a_node = True
     for name, attribute in _PLACES.items():
         if (word := launch.environment.pop(name, None)) is not None:
             setattr(launch, attribute, launch.enter(f"{name}=", word))
-    kept = list(words)
     if words[0].text in _SAME_AS_TORCHRUN:
         given, rest = TORCHRUN.parse(words[2:])
-        names = {option.name for option in given}
+        given_names = {option.name for option in given}
         for option in given:
-            _take_torchrun(launch, launch.take(option.name, option), option, names)
+            _take_torchrun(launch, launch.take(option.name, option), option, given_names)
         kept = [*words[:2], *rest]
+        if launch.per_node is None and rest and rest[0].text.endswith("single_device"):
+            launch.per_node = launch.enter("recipe", Word("1", rest[0].mark))
+    else:
+        kept = _without_torchrun(launch, words)
     launch.run(Kind.COMMAND, kept)
+
+
+def _without_torchrun(launch: Launch, words: Words) -> list[Word]:
+    """Take torchrun's options behind `--`, as `axolotl train x.yaml --launcher torchrun -- --nnodes 2` has them."""
+    texts = [word.text for word in words]
+    if "--" not in texts or not any(text in ("torchrun", "accelerate") for text in texts):
+        return list(words)
+    at = texts.index("--")
+    given, rest = replace(TORCHRUN, is_complete=False).parse(words[at + 1 :])
+    given_names = {option.name for option in given}
+    for option in given:
+        _take_torchrun(launch, launch.take(option.name, option), option, given_names)
+    return [*words[:at], *([words[at], *rest] if rest else [])]
 
 
 def is_own(words: Words) -> bool:
@@ -357,7 +438,8 @@ def _run(launch: Launch, kind: Kind, rest: Words, last: Word) -> None:
     if not rest:
         message = _("there is no script")
         hint = _("It comes after torchrun's own options, and its arguments after it.")
-        raise OptionError(last, message, hint)
+        mark = Mark(last.mark.line, last.mark.column + len(last.text) + 1)
+        raise OptionError(Word("", mark), message, hint)
     arguments = list(rest)
     if len(arguments) > 1 and arguments[1].text == "--":
         del arguments[1]

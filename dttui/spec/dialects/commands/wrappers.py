@@ -15,36 +15,128 @@ Words = Sequence[Word]
 Wrapper = Callable[[Launch, Words], Words]
 """Takes the words from its program on, and returns those of the program that it starts."""
 
-_ENV = Options("env", frozenset({"--unset", "--chdir"}), frozenset({"--ignore-environment"}), short={
-    "-u": "--unset", "-C": "--chdir", "-i": "--ignore-environment"})
-_NUMACTL = Options("numactl", frozenset({
-    "--interleave", "--preferred", "--physcpubind", "--cpunodebind", "--membind"}),
-    frozenset({"--all", "--localalloc"}), short={
-        "-i": "--interleave", "-p": "--preferred", "-C": "--physcpubind", "-N": "--cpunodebind", "-m": "--membind",
-        "-a": "--all", "-l": "--localalloc"})
+_ENV = Options(
+    "env",
+    frozenset({"--unset", "--chdir"}),
+    frozenset({"--ignore-environment"}),
+    short={"-u": "--unset", "-C": "--chdir", "-i": "--ignore-environment"},
+)
+_NUMACTL = Options(
+    "numactl",
+    frozenset({"--interleave", "--preferred", "--physcpubind", "--cpunodebind", "--membind"}),
+    frozenset({"--all", "--localalloc"}),
+    short={
+        "-i": "--interleave",
+        "-p": "--preferred",
+        "-C": "--physcpubind",
+        "-N": "--cpunodebind",
+        "-m": "--membind",
+        "-a": "--all",
+        "-l": "--localalloc",
+    },
+)
 _TASKSET = Options("taskset", frozenset({"--cpu-list"}), short={"-c": "--cpu-list"})
-_UV = Options("uv run", frozenset({
-    "--with", "--with-editable", "--with-requirements", "--extra", "--group", "--no-group", "--only-group", "--package",
-    "--python", "--env-file", "--index", "--index-url", "--extra-index-url", "--directory", "--project", "--no-extra",
-    "--prerelease", "--resolution", "--cache-dir", "--config-file", "--find-links"}),
-    frozenset({"--isolated", "--active", "--frozen", "--locked", "--no-sync", "--all-extras", "--no-project", "--module"}),
-    short={"-p": "--python", "-m": "--module", "-q": "--quiet"})
-_CONDA = Options("conda run", frozenset({"--name", "--prefix", "--cwd"}), frozenset({
-    "--no-capture-output", "--live-stream", "--verbose"}), short={"-n": "--name", "-p": "--prefix"})
+_UV = Options(
+    "uv run",
+    frozenset(
+        {
+            "--with",
+            "--with-editable",
+            "--with-requirements",
+            "--extra",
+            "--group",
+            "--no-group",
+            "--only-group",
+            "--package",
+            "--python",
+            "--env-file",
+            "--index",
+            "--index-url",
+            "--extra-index-url",
+            "--directory",
+            "--project",
+            "--no-extra",
+            "--prerelease",
+            "--resolution",
+            "--cache-dir",
+            "--config-file",
+            "--find-links",
+        }
+    ),
+    frozenset(
+        {"--isolated", "--active", "--frozen", "--locked", "--no-sync", "--all-extras", "--no-project", "--module"}
+    ),
+    short={"-p": "--python", "-m": "--module", "-q": "--quiet"},
+)
+_CONDA = Options(
+    "conda run",
+    frozenset({"--name", "--prefix", "--cwd"}),
+    frozenset({"--no-capture-output", "--live-stream", "--verbose"}),
+    short={"-n": "--name", "-p": "--prefix"},
+)
 _TIMEOUT = Options("timeout", frozenset({"--kill-after", "--signal"}), short={"-k": "--kill-after", "-s": "--signal"})
 _NICE = Options("nice", frozenset({"--adjustment"}), short={"-n": "--adjustment"})
 _SUDO = Options("sudo", frozenset({"--user", "--group"}), short={"-u": "--user", "-g": "--group"})
-_STDBUF = Options("stdbuf", frozenset({"--output", "--error", "--input"}), short={
-    "-o": "--output", "-e": "--error", "-i": "--input"})
-_CONTAINER = Options("apptainer", frozenset({
-    "--bind", "--env", "--env-file", "--home", "--pwd", "--overlay", "--workdir", "--scratch", "--mount", "--network",
-    "--hostname", "--app"}), frozenset({"--nv", "--rocm", "--cleanenv", "--contain", "--containall", "--no-home"}),
-    short={"-B": "--bind", "-H": "--home", "-W": "--workdir", "-c": "--contain", "-C": "--containall", "-e": "--cleanenv"})
-_PROFILER = Options("nsys", frozenset({
-    "--output", "--trace", "--capture-range", "--sample", "--cpuctxsw", "--delay", "--duration", "--stats", "--kill",
-    "--capture-range-end", "--gpu-metrics-device", "--gpu-metrics-devices"}),
-    short={"-o": "--output", "-t": "--trace", "-w": "--show-output", "-c": "--capture-range", "-s": "--sample",
-           "-y": "--delay", "-d": "--duration", "-f": "--force-overwrite"})
+_STDBUF = Options(
+    "stdbuf", frozenset({"--output", "--error", "--input"}), short={"-o": "--output", "-e": "--error", "-i": "--input"}
+)
+_CONTAINER = Options(
+    "apptainer",
+    frozenset(
+        {
+            "--bind",
+            "--env",
+            "--env-file",
+            "--home",
+            "--pwd",
+            "--overlay",
+            "--workdir",
+            "--scratch",
+            "--mount",
+            "--network",
+            "--hostname",
+            "--app",
+        }
+    ),
+    frozenset({"--nv", "--rocm", "--cleanenv", "--contain", "--containall", "--no-home"}),
+    short={
+        "-B": "--bind",
+        "-H": "--home",
+        "-W": "--workdir",
+        "-c": "--contain",
+        "-C": "--containall",
+        "-e": "--cleanenv",
+    },
+)
+_PROFILER = Options(
+    "nsys",
+    frozenset(
+        {
+            "--output",
+            "--trace",
+            "--capture-range",
+            "--sample",
+            "--cpuctxsw",
+            "--delay",
+            "--duration",
+            "--stats",
+            "--kill",
+            "--capture-range-end",
+            "--gpu-metrics-device",
+            "--gpu-metrics-devices",
+        }
+    ),
+    short={
+        "-o": "--output",
+        "-t": "--trace",
+        "-w": "--show-output",
+        "-c": "--capture-range",
+        "-s": "--sample",
+        "-y": "--delay",
+        "-d": "--duration",
+        "-f": "--force-overwrite",
+    },
+)
 
 
 def take_variables(launch: Launch, words: Words) -> Words:
@@ -151,7 +243,7 @@ def _profiled(launch: Launch, words: Words) -> Words:
 
 
 def script_before_dashes(launch: Launch, words: Words) -> Words | None:
-    """Take `bash bind.sh --cpu=exclusive -- python …`: a script that starts what follows its dashes; `None` for none."""
+    """Take `bash bind.sh --cpu=exclusive -- python …`, which starts what follows its dashes; `None` for no such."""
     texts = [word.text for word in words]
     if "--" not in texts:
         return None
@@ -173,14 +265,18 @@ _TWO_WORDS: dict[tuple[str, str], Wrapper] = {
 }
 _ONE_WORD: dict[str, Wrapper] = {
     "env": _env,
-    **dict.fromkeys(("nohup", "exec", "command", "builtin", "setsid", "unbuffer", "catchsegv", "screen", "tini"), _plain),
+    **dict.fromkeys(
+        ("nohup", "exec", "command", "builtin", "setsid", "unbuffer", "catchsegv", "screen", "tini"), _plain
+    ),
     "time": _without_options(Options("time", short={"-p": "--portability"})),
-    "/usr/bin/time": _without_options(Options("time", frozenset({"--format", "--output"}), short={
-        "-f": "--format", "-o": "--output"})),
+    "/usr/bin/time": _without_options(
+        Options("time", frozenset({"--format", "--output"}), short={"-f": "--format", "-o": "--output"})
+    ),
     "timeout": _timeout,
     "nice": _without_options(_NICE),
-    "ionice": _without_options(Options("ionice", frozenset({"--class", "--classdata"}), short={
-        "-c": "--class", "-n": "--classdata"})),
+    "ionice": _without_options(
+        Options("ionice", frozenset({"--class", "--classdata"}), short={"-c": "--class", "-n": "--classdata"})
+    ),
     "sudo": _without_options(_SUDO),
     "stdbuf": _without_options(_STDBUF),
     "numactl": _kept(_NUMACTL),

@@ -6,7 +6,7 @@ import operator
 import re
 from collections.abc import Callable, MutableMapping
 
-_TOKEN = re.compile(
+_SIGN = re.compile(
     r"\s*(?:(0[xX][0-9a-fA-F]{1,16}|[0-9]{1,18})|([A-Za-z_][A-Za-z0-9_]*)"
     r"|(\*\*|\+\+|--|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%]=|[-+*/%<>=!~&|^?:(),]))"
 )
@@ -82,22 +82,22 @@ def evaluate(expression: str, names: MutableMapping[str, str]) -> int:
 class _Parser:
     def __init__(self, expression: str, names: MutableMapping[str, str]) -> None:
         self._names = names
-        self._tokens: list[str] = []
+        self._signs: list[str] = []
         self._at = 0
         end = 0
         text = expression.strip()
         while end < len(text):
-            match = _TOKEN.match(text, end)
+            match = _SIGN.match(text, end)
             if match is None:
                 raise NotKnown
-            self._tokens.append(match[0].strip())
+            self._signs.append(match[0].strip())
             end = match.end()
 
     def value(self) -> int:
-        if not self._tokens:
+        if not self._signs:
             return 0
         value = self._comma()
-        if self._at < len(self._tokens):
+        if self._at < len(self._signs):
             raise NotKnown
         return value
 
@@ -145,23 +145,23 @@ class _Parser:
         return self._bounded(int(base**exponent))
 
     def _unary(self) -> int:
-        token = self._next()
-        if token in ("++", "--"):
+        sign = self._next()
+        if sign in ("++", "--"):
             name = self._next()
-            return self._write(name, self._read(name) + (1 if token == "++" else -1))
-        if token in ("-", "+", "!", "~"):
+            return self._write(name, self._read(name) + (1 if sign == "++" else -1))
+        if sign in ("-", "+", "!", "~"):
             value = self._unary()
-            return {"-": -value, "+": value, "!": int(not value), "~": ~value}[token]
-        if token == "(":
+            return {"-": -value, "+": value, "!": int(not value), "~": ~value}[sign]
+        if sign == "(":
             value = self._comma()
             self._expect(")")
             return value
-        if token.isidentifier():
-            value = self._read(token)
+        if sign.isidentifier():
+            value = self._read(sign)
             if self._peek() in ("++", "--"):
-                self._write(token, value + (1 if self._next() == "++" else -1))
+                self._write(sign, value + (1 if self._next() == "++" else -1))
             return value
-        return _number(token)
+        return _number(sign)
 
     def _read(self, name: str) -> int:
         if not name.isidentifier():
@@ -180,23 +180,23 @@ class _Parser:
 
     def _peek(self, ahead: int = 0) -> str:
         at = self._at + ahead
-        return self._tokens[at] if at < len(self._tokens) else ""
+        return self._signs[at] if at < len(self._signs) else ""
 
     def _next(self) -> str:
-        token = self._peek()
-        if not token:
+        sign = self._peek()
+        if not sign:
             raise NotKnown
         self._at += 1
-        return token
+        return sign
 
-    def _take(self, token: str) -> bool:
-        if self._peek() != token:
+    def _take(self, sign: str) -> bool:
+        if self._peek() != sign:
             return False
         self._at += 1
         return True
 
-    def _expect(self, token: str) -> None:
-        if not self._take(token):
+    def _expect(self, sign: str) -> None:
+        if not self._take(sign):
             raise NotKnown
 
 

@@ -62,7 +62,7 @@ class Conditions:
             return self._unary(self._expander.text(operator), self._known(node.children[-1]))
         if node.type == "parenthesized_expression":
             return self._decide(node.named_children[0]) if node.named_children else None
-        if node.type == "negated_command" or node.children[:1] and node.children[0].type == "!":
+        if node.type == "negated_command" or (node.children[:1] and node.children[0].type == "!"):
             return _negated(self._decide(node.children[-1]))
         known = self._known(node)
         return None if known is None else bool(known)

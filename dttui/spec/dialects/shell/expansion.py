@@ -42,6 +42,7 @@ class Expander:
         holes: of the script.
         given: what a variable is that the script does not set, by its name; `None` for none.
         capture: what a command substitution prints; `None` where that is not known.
+        demand: told the name of a variable without which the script ends, as `${NAME:?}` has it.
     """
 
     def __init__(
@@ -51,26 +52,38 @@ class Expander:
         holes: Holes,
         given: Callable[[str], str | None],
         capture: Callable[[Node], str | None],
+        demand: Callable[[str], None],
     ) -> None:
         self._source = source
         self._state = state
         self._holes = holes
         self._given = given
         self._capture = capture
+        self._demand = demand
+        self._handlers: dict[str, Callable[[Node], str]] = {
+            "string": self._string,
+            "translated_string": self._string,
+            "string_content": lambda part: self._unescaped(self._text(part)),
+            "raw_string": self._raw,
+            "ansi_c_string": self._ansi,
+            "arithmetic_expansion": lambda part: self.arithmetic(self.inner(part)),
+            "command_substitution": self._substitution,
+            "simple_expansion": self._simple,
+            "expansion": self._expansion,
+        }
 
     def fields(self, node: Node) -> list[str]:
         """Return the fields that a word becomes."""
         fields = Fields()
         if self._has_braces(node):
-            for text in braced(self._joined(node)):
-                fields.add_each([text])
+            fields.add_each(braced(self._joined(node)))
         else:
             self._add(node, fields)
-        return fields.finish()
+        return self._at_home(node, fields.finish())
 
     def text(self, node: Node) -> str:
         """Return a word as one text, as an assignment takes it."""
-        return self._joined(node)[:LONGEST]
+        return self._at_home(node, [self._joined(node)[:LONGEST]])[0]
 
     def pattern(self, node: Node) -> str:
         """Return a word as a pattern: what is quoted in it stands for itself."""
@@ -93,6 +106,14 @@ class Expander:
                 index = name.child_by_field_name("index") if name is not None else None
                 if index is not None and value is not None:
                     items[self.text(index)] = self.text(value)
+                continue
+            keyed = (
+                re.fullmatch(r"\[([^]=]+)\]=(.*)", self.text(child), re.DOTALL)
+                if child.type == "concatenation"
+                else None
+            )
+            if keyed is not None:
+                items[keyed[1]] = keyed[2]
                 continue
             for field in self.fields(child):
                 items[str(len(items))] = field
@@ -134,6 +155,12 @@ class Expander:
         value = state.value(name, index)
         return value if value is not None or name in state.variables else self._given(name)
 
+    def _at_home(self, node: Node, texts: list[str]) -> list[str]:
+        """Return texts of a word, the first with what stands for the `~` that it begins with."""
+        if texts and node.type in ("word", "concatenation") and re.match(r"~(/|$)", self._text(node)):
+            return [self._holes.make("~", Openness.HOST) + texts[0][1:], *texts[1:]]
+        return texts
+
     def _add(self, node: Node, fields: Fields) -> None:
         """Add a word, or a part of one, to fields."""
         if node.type == "concatenation":
@@ -144,6 +171,8 @@ class Expander:
             if items is not None:
                 for index, item in enumerate(items):
                     fields.add_split((" " if index else "") + item)
+            elif self._is_quoted_default(node):
+                fields.add(self._joined(node))
             else:
                 fields.add_split(self._joined(node))
         elif node.type == "string" and (every := self._every_item(node)) is not None:
@@ -151,17 +180,27 @@ class Expander:
         else:
             fields.add(self._joined(node))
 
+    def _is_quoted_default(self, node: Node) -> bool:
+        """Whether an expansion comes to a word in quotes that stands for it, as `${X:-"a b"}` may."""
+        last = node.children[-2] if node.type == "expansion" and node.child_count > 3 else node
+        return last.type in _QUOTED and self._joined(node) == self._joined(last)
+
     def _has_braces(self, node: Node) -> bool:
         """Whether a word has `{a,b}` in it, beside nothing that has to be split."""
         if node.type == "concatenation":
             kinds = {child.type for child in node.children}
-            return ("{" in kinds or "brace_expression" in kinds) and not kinds & set(_SUBSTITUTIONS)
+            has_any = "brace_expression" in kinds or any(self._text(child) == "{" for child in node.children)
+            return has_any and not kinds & set(_SUBSTITUTIONS)
         return node.type in ("word", "brace_expression") and "{" in self._text(node)
 
     def _every_item(self, string: Node) -> list[str] | None:
         """Return the items of `"$@"` and `"${A[@]}"`, which stay fields of their own; `None` for other strings."""
         inside = string.named_children
-        if len(inside) != 1 or len(self._text(inside[0])) != len(self._text(string)) - 2 or "*" in self._text(inside[0]):
+        if (
+            len(inside) != 1
+            or len(self._text(inside[0])) != len(self._text(string)) - 2
+            or "*" in self._text(inside[0])
+        ):
             return None
         return self._items(inside[0])
 
@@ -204,9 +243,9 @@ class Expander:
 
     def _joined(self, node: Node) -> str:
         """Return a word, or a part of one, as one text."""
-        handler = _JOINED.get(node.type)
+        handler = self._handlers.get(node.type)
         if handler is not None:
-            return handler(self, node)
+            return handler(node)
         if node.type == "word":
             return re.sub(r"\\(.)", r"\1", self._text(node).replace("\\\n", ""), flags=re.DOTALL)
         if node.type in ("concatenation", "extglob_pattern", "regex", "heredoc_body", "array") and node.child_count:
@@ -225,17 +264,11 @@ class Expander:
     def _unescaped(text: str) -> str:
         return re.sub(r"\\([\"$`\\])", r"\1", text.replace("\\\n", ""))
 
-    def _content(self, node: Node) -> str:
-        return self._unescaped(self._text(node))
-
     def _raw(self, node: Node) -> str:
         return self._source.written(node.start_byte + 1, node.end_byte - 1)
 
     def _ansi(self, node: Node) -> str:
         return re.sub(r"\\(.)", lambda match: _ANSI.get(match[1], match[0]), self._text(node)[2:-1])
-
-    def _arithmetic(self, node: Node) -> str:
-        return self.arithmetic(self.inner(node))
 
     def _operand(self, node: Node) -> str:
         """Return a part of an expression with its `$…` filled in."""
@@ -247,10 +280,12 @@ class Expander:
         return self._text(node)
 
     def _substitution(self, node: Node) -> str:
+        text = self._text(node)
+        if text.startswith("$((") and text.endswith("))"):  # The parser takes it for commands within a heredoc.
+            return self.arithmetic(self._plain(text[3:-2]))
         printed = self._capture(node)
         if printed is not None:
             return printed.rstrip("\n")[:LONGEST]
-        text = self._text(node)
         return self._holes.make(text, Openness.GPUS if counts_devices(text) else Openness.RUNTIME)
 
     def _simple(self, node: Node) -> str:
@@ -311,13 +346,13 @@ class Expander:
             cut = without_prefix if sign[0] == "#" else without_suffix
             return cut(value, pattern, longest=len(sign) == 2)
         if sign[0] == "/":
-            pattern, replacement = self._halves(operands)
+            pattern, replacement = self._halves(self._text(node), sign)
             return replaced(value, pattern, replacement, everywhere=sign == "//")
         if sign == ":":
             numbers = [self._index(self._text(operand)) for operand in operands if self._text(operand) != ":"]
             start = numbers[0] if numbers and numbers[0] is not None else 0
             length = numbers[1] if len(numbers) > 1 else None
-            return value[start:][:length]
+            return value[start:][:length] if -start <= len(value) else ""
         if sign in ("^^", "^", ",,", ","):
             changed = value.upper() if sign[0] == "^" else value.lower()
             return changed if len(sign) == 2 else changed[:1] + value[1:]
@@ -331,6 +366,7 @@ class Expander:
         if is_set and value is not None:
             return value
         if sign.endswith("?"):
+            self._demand(name)
             return self._open_variable(name)
         text = "".join(self._operands(node, operands))
         if sign.endswith("="):
@@ -340,17 +376,15 @@ class Expander:
     def _operands(self, node: Node, operands: Sequence[Node]) -> Iterator[str]:
         return self._pieces(self._joined, operands, operands[0].start_byte, node.end_byte - 1) if operands else iter(())
 
-    def _halves(self, operands: Sequence[Node]) -> tuple[str, str]:
-        pattern, replacement = "", ""
-        is_second = False
-        for operand in operands:
-            if operand.type == "/":
-                is_second = True
-            elif is_second:
-                replacement += self._joined(operand)
-            else:
-                pattern += self.pattern(operand)
-        return pattern, replacement
+    def _halves(self, text: str, sign: str) -> tuple[str, str]:
+        """Return pattern and replacement of `${name/pattern/replacement}`; where they part the parser does not tell."""
+        body = text.partition(sign)[2][:-1]
+        match = re.match(r"((?:\\.|[^\\/])*)/?(.*)", body, re.DOTALL)
+        pattern, replacement = (match[1], match[2]) if match is not None else (body, "")
+        return self._unquoted(pattern).replace("\\/", "/"), self._unquoted(replacement).replace("\\/", "/")
+
+    def _unquoted(self, text: str) -> str:
+        return self._plain(re.sub(r"['\"]", "", text))
 
     def _open_variable(self, name: str) -> str:
         """Return what stands for a variable that nothing sets."""
@@ -376,7 +410,7 @@ class Expander:
         end: int,
         between: Callable[[str], str] = str,
     ) -> Iterator[str]:
-        """Yield parts of a node expanded, with what stands before, between and behind them, which the tree leaves out."""
+        """Yield parts of a node expanded, with what stands around and between them, which the tree leaves out."""
         for part in parts:
             yield between(self._source.text(start, begin(part)))
             yield expand(part)
@@ -385,16 +419,3 @@ class Expander:
 
     def _text(self, node: Node) -> str:
         return self._source.text(begin(node), node.end_byte)
-
-
-_JOINED: dict[str, Callable[[Expander, Node], str]] = {
-    "string": Expander._string,
-    "translated_string": Expander._string,
-    "string_content": Expander._content,
-    "raw_string": Expander._raw,
-    "ansi_c_string": Expander._ansi,
-    "arithmetic_expansion": Expander._arithmetic,
-    "command_substitution": Expander._substitution,
-    "simple_expansion": Expander._simple,
-    "expansion": Expander._expansion,
-}

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from typing import TYPE_CHECKING
 
+from dttui.spec.dialects.shell.holes import Holes, Openness
 from dttui.spec.yaml_source import Mark
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_BARE = re.compile(rb"(?<!\\)\$([A-Za-z_]\w*)(?=[-./,:@%+~^=#!*?])")
+_CHANGED = re.compile(
+    r"(?<!\\)\$(?P<name>[A-Za-z_]\w*)(?=[-./,:@%+~^=#!*?])"
+    r"|(?<=[\s=:/,'\"])(?P<placeholder><[A-Za-z](?:[^<>\n|&;()$`\"']{0,80}[\w.)\]])?>)"
+)
+"""What the parser gets otherwise than it was written."""
 _DANGLING = re.compile(r"\\\s*\Z")
 
 
@@ -19,22 +23,25 @@ class Source:
     """A script.
 
     The parser loses a variable within a word where something follows it, as in `$DIR/log.$ID.out` (tree-sitter-bash
-    0.25), and so gets it in braces.
+    0.25), and so gets it in braces. It would take `<your data>` for a file to read, and gets a hole.
     """
 
-    def __init__(self, text: str) -> None:
-        written = _DANGLING.sub("\n", text).encode(errors="replace")
+    def __init__(self, text: str, holes: Holes) -> None:
+        written = _DANGLING.sub("\n", text)
         pieces: list[bytes] = []
-        self._added: list[int] = []
+        self._changes: list[tuple[int, int, bytes]] = []
         at = length = 0
-        for match in _BARE.finditer(written):
-            before = written[at : match.start()]
-            pieces += (before, b"${", match[1], b"}")
+        for match in _CHANGED.finditer(written):
+            before = written[at : match.start()].encode(errors="replace")
+            name, placeholder = match["name"], match["placeholder"]
+            new = f"${{{name}}}" if name is not None else holes.make(placeholder, Openness.NEEDED)
+            changed = new.encode(errors="replace")
+            pieces += (before, changed)
             start = length + len(before)
-            length = start + len(match[1]) + 3
-            self._added += (start + 1, length - 1)
+            length = start + len(changed)
+            self._changes.append((start, length, match[0].encode(errors="replace")))
             at = match.end()
-        pieces.append(written[at:])
+        pieces.append(written[at:].encode(errors="replace"))
         self.parsed = b"".join(pieces)
 
     def text(self, start: int, end: int) -> str:
@@ -43,11 +50,11 @@ class Source:
 
     def written(self, start: int, end: int) -> str:
         """Return what was written there."""
-        first, last = bisect_left(self._added, start), bisect_left(self._added, end)
         kept, at = b"", start
-        for added in self._added[first:last]:
-            kept += self.parsed[at:added]
-            at = added + 1
+        for first, last, original in self._changes:
+            if start <= first and last <= end:
+                kept += self.parsed[at:first] + original
+                at = last
         return (kept + self.parsed[at:end]).decode(errors="replace")
 
     def mark(self, node: Node) -> Mark:

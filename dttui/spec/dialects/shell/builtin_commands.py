@@ -1,0 +1,210 @@
+"""What the shell does itself, `cd`, `read`, `shift`, `source`, as far as it changes what a script knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Protocol
+
+from dttui.spec.dialects.shell.conditions import Conditions
+from dttui.spec.dialects.shell.expansion import Expander
+from dttui.spec.dialects.shell.flow import Exited, Left, Shell
+from dttui.spec.dialects.shell.holes import cleaned, entered
+from dttui.spec.dialects.shell.programs import echoed
+from dttui.spec.dialects.shell.state import Array, State
+from dttui.spec.dialects.shell.words import Word
+from dttui.spec.yaml_source import Mark
+
+Builtin = Callable[[list[Word], "str | None"], "bool | None"]
+"""Takes arguments and what it reads; returns how it ends, `None` where that is not known."""
+_IGNORED = ("trap", "wait", "ulimit", "umask", "shopt", "setopt", "hash", "alias", "complete", "pushd", "popd")
+
+
+class Follower(Protocol):
+    """What follows the text that a command stands in."""
+
+    shell: Shell
+    state: State
+    expander: Expander
+    conditions: Conditions
+    said: str
+    at: Mark
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether what is printed is what counts."""
+        ...
+
+    def print(self, text: str | None) -> None:
+        """Print something; `None` for what is not known."""
+        ...
+
+    def start(self, text: str, mark: Mark) -> None:
+        """Follow a text in the same state."""
+        ...
+
+    def simple(self, words: list[Word], own: dict[str, str | Array], stdin: str | None) -> bool | None:
+        """Follow a simple command."""
+        ...
+
+
+class Builtins:
+    """Does for a follower what the shell does itself."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+        self._table = self._made()
+
+    def get(self, name: str) -> Builtin | None:
+        """Return what a name stands for; `None` for a program."""
+        return self._table.get(name)
+
+    def _made(self) -> dict[str, Builtin]:
+        return {
+            "cd": self._cd,
+            "pwd": self._pwd,
+            "echo": self._echo,
+            "set": self._set,
+            "shift": self._shift,
+            "read": self._read_names,
+            "source": self._source,
+            ".": self._source,
+            "eval": self._eval,
+            "exec": self._exec,
+            "exit": self._exit,
+            "break": self._leaving("break"),
+            "continue": self._leaving("continue"),
+            "return": self._leaving("return"),
+            "test": self._test_words,
+            "[": self._test_words,
+            "let": self._let,
+            "getopts": self._getopts,
+            "mapfile": self._lines,
+            "readarray": self._lines,
+            ":": lambda _words, _stdin: True,
+            "true": lambda _words, _stdin: True,
+            "false": lambda _words, _stdin: False,
+            **dict.fromkeys(_IGNORED, lambda _words, _stdin: True),
+        }
+
+    def _cd(self, words: list[Word], _stdin: str | None) -> bool:
+        paths = [word.raw for word in words if word.raw not in ("-P", "-L", "--")]
+        if len(paths) == 1 and paths[0] != "-":
+            self._follower.state.directory = entered(self._follower.state.directory, paths[0])
+        return True
+
+    def _pwd(self, _words: list[Word], _stdin: str | None) -> bool:
+        self._follower.print(self._follower.state.directory)
+        return True
+
+    def _echo(self, words: list[Word], stdin: str | None) -> bool:
+        text = echoed([word.raw for word in words])
+        if self._follower.is_captured:
+            self._follower.print(text)
+        else:
+            self._follower.said = echoed([word.text for word in words])
+        return True
+
+    def _set(self, words: list[Word], _stdin: str | None) -> bool:
+        arguments = [word.raw for word in words]
+        if "--" in arguments:
+            self._follower.state.positional = arguments[arguments.index("--") + 1 :]
+        elif arguments[:1] in (["-a"], ["+a"]):
+            self._follower.state.exports_all = arguments[0] == "-a"
+        return True
+
+    def _shift(self, words: list[Word], _stdin: str | None) -> bool:
+        count = words[0].raw if words else "1"
+        if not count.isdecimal() or int(count) > len(self._follower.state.positional):
+            return False
+        del self._follower.state.positional[: int(count)]
+        return True
+
+    def _read_names(self, words: list[Word], stdin: str | None) -> bool | None:
+        arguments = [word.raw for word in words]
+        names = [word for word in arguments if word.isidentifier()]
+        options = "".join(word for word in arguments if re.fullmatch("-[a-z]+", word))
+        if stdin is None or not names:
+            return None  # Of a terminal or a file.
+        separators = self._follower.state.value("IFS")
+        parts = re.split(f"[{re.escape(separators)}]", stdin) if separators and separators.strip() else stdin.split()
+        if "a" in options:
+            self._follower.state.set(names[-1], {str(index): part.strip() for index, part in enumerate(parts)})
+        elif len(names) == 1:
+            self._follower.state.set(names[0], stdin.strip("\n"))
+        else:
+            for index, name in enumerate(names):
+                rest = parts[index:] if index == len(names) - 1 else parts[index : index + 1]
+                self._follower.state.set(name, " ".join(rest))
+        self._follower.state.variables.pop("IFS", None)
+        return "d" in options or True
+
+    def _source(self, words: list[Word], _stdin: str | None) -> bool | None:
+        if not words:
+            return False
+        is_python = words[0].text.endswith("/activate")
+        text = None if is_python or words[0].holes else self._follower.shell.read(words[0].text)
+        if text is None:
+            self._follower.shell.ran.sourced.append(words[0])
+            return None
+        self._follower.start(cleaned(text), words[0].mark)
+        return True
+
+    def _eval(self, words: list[Word], _stdin: str | None) -> bool:
+        text = " ".join(word.raw for word in words)
+        if words and not self._follower.is_captured:
+            self._follower.start(text, words[0].mark)
+        elif words:
+            self._follower.print(None)
+        return True
+
+    def _exec(self, words: list[Word], stdin: str | None) -> bool | None:
+        return self._follower.simple(words, {}, stdin) if words else True
+
+    def _exit(self, words: list[Word], _stdin: str | None) -> bool:
+        code = words[0].raw if words else "0"
+        if not self._follower.is_captured:
+            number = int(code) % 256 if re.fullmatch(r"-?[0-9]{1,9}", code) else 1
+            self._follower.shell.ran.end = (number, self._follower.at, self._follower.said)
+        raise Exited
+
+    @staticmethod
+    def _leaving(word: str) -> Builtin:
+        def leave(words: list[Word], _stdin: str | None) -> bool:
+            raise Left(word, is_good=word != "return" or not words or words[0].raw == "0")
+
+        return leave
+
+    def _getopts(self, words: list[Word], _stdin: str | None) -> bool | None:
+        """Take the next option of the arguments, as `getopts "n:g:" name` does."""
+        if len(words) < 2:
+            return False
+        letters, name = words[0].raw, words[1].raw
+        at = int(self._follower.state.value("OPTIND") or "1")
+        arguments = self._follower.state.positional
+        option = arguments[at - 1] if at <= len(arguments) else ""
+        if not re.fullmatch("-[A-Za-z].*", option):
+            return False
+        letter, rest = option[1], option[2:]
+        takes_value = f"{letter}:" in letters
+        value = rest if rest or not takes_value else "".join(arguments[at : at + 1])
+        self._follower.state.set(name, letter if letter in letters.replace(":", "") else "?")
+        self._follower.state.set("OPTARG", value if takes_value else "")
+        self._follower.state.set("OPTIND", str(at + (2 if takes_value and not rest else 1)))
+        return True
+
+    def _test_words(self, words: list[Word], _stdin: str | None) -> bool | None:
+        arguments = [word.raw for word in words]
+        return self._follower.conditions.words(arguments[:-1] if arguments[-1:] == ["]"] else arguments)
+
+    def _let(self, words: list[Word], _stdin: str | None) -> bool:
+        for word in words:
+            self._follower.expander.arithmetic(word.raw)
+        return True
+
+    def _lines(self, words: list[Word], stdin: str | None) -> bool | None:
+        names = [word.raw for word in words if word.raw.isidentifier()]
+        if stdin is None or not names:
+            return None
+        self._follower.state.set(names[-1], {str(index): line for index, line in enumerate(stdin.splitlines())})
+        return True

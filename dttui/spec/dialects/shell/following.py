@@ -1,0 +1,441 @@
+"""Follows one text of a script, statement by statement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from dttui.spec.dialects.shell.builtin_commands import Builtins
+from dttui.spec.dialects.shell.conditions import Conditions
+from dttui.spec.dialects.shell.expansion import LONGEST, Expander
+from dttui.spec.dialects.shell.flow import Exited, Left, Shell, TooLong
+from dttui.spec.dialects.shell.holes import START
+from dttui.spec.dialects.shell.patterns import matches
+from dttui.spec.dialects.shell.programs import counts_devices, printed
+from dttui.spec.dialects.shell.source import Source, begin
+from dttui.spec.dialects.shell.state import Array, State
+from dttui.spec.dialects.shell.tree import branches, ends, starts_something
+from dttui.spec.dialects.shell.words import Command, Word, make_word
+from dttui.spec.yaml_source import Mark
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_MOST_ROUNDS = 1_000
+_DEEPEST = 40
+_MOST_COMMANDS = 2_000
+
+
+class Follower:
+    """Follows one text: a script, or one that it evaluates."""
+
+    def __init__(
+        self, shell: Shell, source: Source, state: State, mark: Mark | None, depth: int, output: list[str] | None = None
+    ) -> None:
+        self.shell = shell
+        self._source = source
+        self.state = state
+        self._mark = mark
+        self._depth = depth
+        self.output = output
+        """What a command substitution has printed so far; `None` outside of one."""
+        self.is_known = True
+        """Whether all of that is known."""
+        self.stdin: str | None = None
+        """What the command that is followed reads, where that is known."""
+        self.said = ""
+        """What was printed last."""
+        self.at = Mark(1, 1)
+        """Where the command stands that is followed."""
+        self.expander = Expander(source, state, shell.holes, shell.given, self._captured, self._demand)
+        self.conditions = Conditions(self.expander, shell.holes)
+        self._builtins = Builtins(self)
+        self._handlers: dict[str, Callable[[Node], bool | None]] = {
+            "variable_assignment": self._assignment,
+            "variable_assignments": lambda node: self.block(node.children),
+            "declaration_command": self._declaration,
+            "unset_command": self._unset,
+            "list": self._list,
+            "pipeline": self._pipeline,
+            "negated_command": self._negated,
+            "test_command": self.conditions.test,
+            "compound_statement": self._compound,
+            "subshell": self._subshell,
+            "if_statement": self._if,
+            "for_statement": self._for,
+            "c_style_for_statement": self._counted_for,
+            "while_statement": self._while,
+            "case_statement": self._case,
+            "function_definition": self._function,
+            "ERROR": lambda node: self.block(node.children),
+        }
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether what is printed is what counts, as in a command substitution."""
+        return self.output is not None
+
+    def block(self, nodes: Sequence[Node]) -> bool | None:
+        """Follow statements one after another; return how the last one ends."""
+        status: bool | None = True
+        named = [node for node in nodes if node.is_named]
+        for node in named:
+            after = node.next_sibling
+            is_background = after is not None and after.type == "&"
+            status = self.statement(node, is_background)
+        return status
+
+    def statement(self, node: Node, is_background: bool = False) -> bool | None:
+        """Follow one statement; return how it ends, `None` where that is not known."""
+        self.shell.step()
+        if node.type == "command":
+            return self._command(node, is_background)
+        if node.type == "redirected_statement":
+            return self._redirected(node, is_background)
+        handler = self._handlers.get(node.type)
+        return handler(node) if handler is not None else True
+
+    def start(self, text: str, mark: Mark) -> None:
+        """Follow a text that a command here evaluates, in the same state."""
+        self.shell.follow(text, self.state, mark, self._depth + 1)
+
+    def _assignment(self, node: Node) -> bool:
+        self._assign(node)
+        return True
+
+    def _assign(self, node: Node) -> str:
+        target, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+        if target is None:
+            return ""
+        self.state.marks[self._text(target)] = self._place(node)
+        index: str | None = None
+        name = self._text(target)
+        if target.type == "subscript":
+            inner, at = target.child_by_field_name("name"), target.child_by_field_name("index")
+            name = self._text(inner) if inner is not None else name
+            index = self.expander.text(at) if at is not None else None
+        new: str | Array
+        if value is not None and value.type == "array":
+            new = self.expander.array(value)
+        else:
+            new = self.expander.text(value) if value is not None else ""
+        if any(child.type == "+=" for child in node.children):
+            self.state.append(name, new, index)
+        else:
+            self.state.set(name, new, index)
+        return name
+
+    def _declaration(self, node: Node) -> bool:
+        keyword = self._text(node.children[0])
+        options = "".join(self._text(child) for child in node.named_children if child.type == "word")
+        is_exported = keyword == "export" or (keyword in ("declare", "typeset") and "x" in options)
+        for child in node.named_children:
+            if child.type == "variable_assignment":
+                name = self._assign(child)
+            elif child.type == "variable_name":
+                name = self._text(child)
+                if keyword in ("declare", "local", "typeset") and name not in self.state.variables:
+                    self.state.set(name, {} if "A" in options or "a" in options else "")
+            elif child.type in ("concatenation", "string"):
+                name, separator, value = self.expander.text(child).partition("=")
+                if not separator or not name.isidentifier():
+                    continue
+                self.state.set(name, value)
+            else:
+                continue
+            if is_exported and "n" not in options:
+                self.state.exported.add(name)
+        return True
+
+    def _unset(self, node: Node) -> bool:
+        for child in node.named_children:
+            self.state.variables.pop(self._text(child), None)
+        return True
+
+    def _list(self, node: Node) -> bool | None:
+        left, sign, right = node.children[0], node.children[1].type, node.children[2]
+        status = self.statement(left)
+        if sign == "&&":
+            if status is False or (status is None and ends(right)):
+                return status
+            return self.statement(right)
+        return status if status is not False else self.statement(right)
+
+    def _pipeline(self, node: Node) -> bool | None:
+        if self.output is None:
+            return [self.statement(child) for child in node.named_children][-1]
+        return self._piped(node)
+
+    def _piped(self, node: Node) -> bool | None:
+        """Follow what a command substitution gets from several programs in a row."""
+        stdin: str | None = None
+        for child in node.named_children:
+            inner = self._inner(stdin)
+            inner.statement(child)
+            stdin = "\n".join(inner.output or ()) if inner.is_known else None
+        self.print(stdin)
+        return True
+
+    def _inner(self, stdin: str | None = None) -> Follower:
+        """Return a follower of what is printed rather than done."""
+        inner = Follower(self.shell, self._source, self.state.forked(), self._mark, self._depth + 1, [])
+        inner.stdin = stdin
+        if self._depth > _DEEPEST:
+            raise TooLong
+        return inner
+
+    def _negated(self, node: Node) -> bool | None:
+        status = self.statement(node.named_children[-1])
+        return None if status is None else not status
+
+    def _compound(self, node: Node) -> bool | None:
+        if node.children[0].type == "((":
+            return self.conditions.test(node)
+        return self.block(node.children)
+
+    def _subshell(self, node: Node) -> bool | None:
+        state = self.state.forked()
+        inner = Follower(self.shell, self._source, state, self._mark, self._depth + 1, self.output)
+        return inner.block(node.children)
+
+    def _if(self, node: Node) -> bool | None:
+        """Take the branch that is known; where none is, the first one, unless it is the only one or ends the script."""
+        choices = branches(node)
+        for condition, body in choices:
+            status = self.block(condition) if condition else True
+            is_alone = len(choices) == 1
+            if status is True or (status is None and not is_alone and not any(map(ends, body))):
+                return self.block(body)
+            if status is None and is_alone and any(map(starts_something, body)) and not any(map(ends, body)):
+                return self.block(body)
+        return True
+
+    def _for(self, node: Node) -> bool:
+        name, body = node.child_by_field_name("variable"), node.child_by_field_name("body")
+        values = [child for index, child in enumerate(node.children) if node.field_name_for_child(index) == "value"]
+        fields = [field for value in values for field in self.expander.fields(value)]
+        if not any(child.type == "in" for child in node.children):
+            fields = list(self.state.positional)
+        if name is None or body is None:
+            return True
+        for value in fields[:_MOST_ROUNDS]:
+            self.state.set(self._text(name), value)
+            if not self._round(body):
+                break
+        return True
+
+    def _counted_for(self, node: Node) -> bool:
+        body = node.child_by_field_name("body")
+        parts = {name: node.child_by_field_name(name) for name in ("initializer", "condition", "update")}
+        if body is None:
+            return True
+        if parts["initializer"] is not None:
+            self.expander.arithmetic(self._text(parts["initializer"]))
+        for _round in range(_MOST_ROUNDS):
+            condition = parts["condition"]
+            if condition is not None and self.conditions.arithmetic(self._text(condition)) is not True:
+                break
+            if not self._round(body):
+                break
+            if parts["update"] is not None:
+                self.expander.arithmetic(self._text(parts["update"]))
+        return True
+
+    def _while(self, node: Node) -> bool:
+        body = node.child_by_field_name("body")
+        conditions = [
+            child for index, child in enumerate(node.children) if node.field_name_for_child(index) == "condition"
+        ]
+        is_until = node.children[0].type == "until"
+        if body is None:
+            return True
+        for _round in range(_MOST_ROUNDS):
+            status = self.block(conditions)
+            if status is None or status is is_until or not self._round(body):
+                break
+        return True
+
+    def _round(self, body: Node) -> bool:
+        """Follow one round of a loop; return whether another one may come."""
+        self.shell.step()
+        try:
+            self.block(body.children)
+        except Left as leave:
+            if leave.word == "return":
+                raise
+            return leave.word == "continue"
+        return True
+
+    def _case(self, node: Node) -> bool:
+        value = node.child_by_field_name("value")
+        known = self.shell.holes.given(self.expander.text(value)) if value is not None else None
+        if known is None:
+            return True
+        for item in node.named_children:
+            if item.type != "case_item":
+                continue
+            patterns, body = [], []
+            for index, child in enumerate(item.children):
+                if item.field_name_for_child(index) == "value":
+                    patterns.append(child)
+                elif child.is_named:
+                    body.append(child)
+            if any(matches(known, self.expander.pattern(pattern)) for pattern in patterns):
+                self.block(body)
+                break
+        return True
+
+    def _function(self, node: Node) -> bool:
+        name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+        if name is not None and body is not None:
+            self.state.functions[self._text(name)] = body
+        return True
+
+    def _redirected(self, node: Node, is_background: bool = False) -> bool | None:
+        body = node.child_by_field_name("body")
+        stdin: str | None = None
+        target: str | None = None
+        for child in node.named_children:
+            if child.type == "heredoc_redirect":
+                stdin = self._heredoc(child)
+                target = target or self._target(child)
+            elif child.type == "herestring_redirect":
+                stdin = self.expander.text(child.named_children[-1])
+            elif child.type == "file_redirect":
+                target = target or self._destination(child)
+        if body is None:
+            return True
+        if target is not None and stdin is not None and self._text(body).split()[:1] in (["cat"], ["tee"]):
+            self.shell.ran.written[target] = (stdin, self._place(node))
+            return True
+        before, self.stdin = self.stdin, stdin if stdin is not None else self.stdin
+        status = self._command(body, is_background) if body.type == "command" else self.statement(body)
+        self.stdin = before
+        return status
+
+    def _target(self, node: Node) -> str | None:
+        return next((self._destination(child) for child in node.named_children if child.type == "file_redirect"), None)
+
+    def _destination(self, node: Node) -> str | None:
+        target = node.child_by_field_name("destination")
+        is_output = any(child.type in (">", ">>", "&>", "&>>", ">|") for child in node.children)
+        has_number = any(child.type == "file_descriptor" and self._text(child) != "1" for child in node.children)
+        if target is None or not is_output or has_number:
+            return None
+        return self.shell.holes.shown(self.expander.text(target), self.state.directory)
+
+    def _heredoc(self, node: Node) -> str:
+        start = next((self._text(child) for child in node.children if child.type == "heredoc_start"), "")
+        body = next((child for child in node.children if child.type == "heredoc_body"), None)
+        if body is None:
+            return ""
+        is_quoted = start[:1] in ("'", '"', "\\")
+        return self._text(body) if is_quoted else self.expander.text(body).replace("\\\n", "")
+
+    def _command(self, node: Node, is_background: bool = False) -> bool | None:
+        before = dict(self.state.variables)
+        stdin = self.stdin
+        words: list[Word] = []
+        names: list[str] = []
+        for child in node.named_children:
+            if child.type == "variable_assignment":
+                names.append(self._assign(child))
+            elif child.type == "herestring_redirect":
+                stdin = self.expander.text(child.named_children[-1])
+            elif child.type not in ("file_redirect", "heredoc_redirect"):
+                inner = child.named_children[0] if child.type == "command_name" and child.named_children else child
+                words += self._words(inner)
+        if not words:
+            return True
+        own = {name: self.state.variables[name] for name in names if name in self.state.variables}
+        if words[0].raw not in ("read", "eval"):
+            self.state.variables = {n: v for n, v in self.state.variables.items() if n not in own or n in before}
+            self.state.variables.update((name, before[name]) for name in own if name in before)
+        return self.simple(words, own, stdin, is_background)
+
+    def _words(self, node: Node) -> list[Word]:
+        mark = self._place(node)
+        holes, directory = self.shell.holes, self.state.directory
+        return [make_word(field, mark, holes, directory) for field in self.expander.fields(node)]
+
+    def simple(
+        self, words: list[Word], own: dict[str, str | Array], stdin: str | None, is_background: bool = False
+    ) -> bool | None:
+        """Follow a simple command.
+
+        Args:
+            words: its name and arguments.
+            own: variables that are set for it alone.
+            stdin: what it reads, where that is known.
+            is_background: whether the script goes on beside it.
+        """
+        self.shell.step()
+        self.at = words[0].mark
+        name = words[0].raw
+        arguments = [word.raw for word in words[1:]]
+        if name in self.state.functions and self._depth < _DEEPEST:
+            return self._call(self.state.functions[name], arguments)
+        builtin = self._builtins.get(name)
+        if builtin is not None:
+            return builtin(words[1:], stdin)
+        if self.output is not None:
+            is_open = any(map(self.shell.holes.of, [*arguments, stdin or ""]))
+            self.print(None if is_open else printed(name, arguments, stdin))
+            return True
+        if len(self.shell.ran.commands) >= _MOST_COMMANDS:
+            raise TooLong
+        self.shell.ran.commands.append(
+            Command(tuple(words), self._environment(own, words[0].mark), self._here(), is_background)
+        )
+        return None
+
+    def _environment(self, own: dict[str, str | Array], mark: Mark) -> dict[str, Word]:
+        exported = {name: value for name, value in self.state.variables.items() if self.state.is_exported(name)}
+        return {
+            name: make_word(value, self.state.marks.get(name, mark), self.shell.holes, self.state.directory)
+            for name, value in (exported | own).items()
+            if isinstance(value, str)
+        }
+
+    def _here(self) -> str:
+        return self.shell.holes.shown(self.state.directory) if self.state.directory != START else "."
+
+    def _call(self, body: Node, arguments: Sequence[str]) -> bool | None:
+        before, was_inside, depth = self.state.positional, self.state.is_inside, self._depth
+        self.state.positional, self.state.is_inside, self._depth = list(arguments), True, depth + 1
+        try:
+            return self.block(body.children) if body.type == "compound_statement" else self.statement(body)
+        except Left as leave:
+            if leave.word != "return":
+                raise
+            return leave.is_good
+        finally:
+            self.state.positional, self.state.is_inside, self._depth = before, was_inside, depth
+
+    def _captured(self, node: Node) -> str | None:
+        """Return what a command substitution prints; `None` where that is not known."""
+        inner = self._inner()
+        try:
+            inner.block(node.children)
+        except (Exited, Left):
+            return None
+        if not inner.is_known and self.shell.gpus is not None and counts_devices(self._text(node)):
+            return str(self.shell.gpus)
+        return "\n".join(inner.output or ()) if inner.is_known else None
+
+    def _demand(self, name: str) -> None:
+        if name not in self.shell.ran.demanded:
+            self.shell.ran.demanded.append(name)
+
+    def print(self, text: str | None) -> None:
+        """Print something; `None` for what is not known."""
+        if text is None:
+            self.is_known = False
+        elif self.output is not None and text and len(self.output) < _MOST_ROUNDS:
+            self.output.append(text[:LONGEST])
+
+    def _place(self, node: Node) -> Mark:
+        return self._mark if self._mark is not None else self._source.mark(node)
+
+    def _text(self, node: Node) -> str:
+        return self._source.text(begin(node), node.end_byte)

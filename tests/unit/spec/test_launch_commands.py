@@ -1,0 +1,219 @@
+"""Command lines of launchers as jobs: one within another, behind what people put before them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dttui.spec import DocumentError
+from dttui.spec.findings import Severity
+from dttui.spec.importing import Imported, merge, translate_file, with_files
+from tests.unit.spec.imported import data
+
+GPUS = {"resources": {"gpu": {"count": 4}}}
+
+
+def script(text: str, *arguments: str, files: dict[str, str] | None = None) -> Imported:
+    read = (files or {}).get
+    part = translate_file(text, "run.sh", arguments, read)
+    return merge(with_files(part, read), "run")
+
+
+def job(line: str, *arguments: str, files: dict[str, str] | None = None) -> dict[str, Any]:
+    return data(script(line, *arguments, files=files))
+
+
+def warnings(imported: Imported) -> list[str]:
+    return [note.message for note in imported.notes if note.severity is Severity.WARNING]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torchrun --nproc_per_node 4 t.py --a 1",
+        "nohup torchrun --nproc-per-node=4 t.py --a 1 > log 2>&1 &",
+        "uv run --with x torchrun --nproc-per-node=4 t.py --a 1",
+        "conda run -n e --no-capture-output python -m torch.distributed.run --nproc_per_node 4 t.py --a 1",
+        "timeout 3h nice -n 5 stdbuf -oL time torchrun --nproc-per-node 4 t.py --a 1 | tee log",
+        "sudo -E env -u B torchrun --nproc-per-node 4 t.py --a 1",
+        "exec torchrun --nproc-per-node 4 t.py -- --a 1",
+        "$ torchrun \\\n    --nproc-per-node 4 \\\n    t.py \\\n    --a 1",
+        "python3 -u -m torch.distributed.launch --use-env --nproc_per_node=4 t.py --a 1",
+        "accelerate launch --num_processes 4 t.py --a 1",
+        "accelerate launch --multi_gpu --num_machines 1 --num_processes=4 --machine_rank 0 t.py --a 1",
+        "composer -n 4 t.py --a 1",
+        "colossalai run --nproc_per_node 4 --master_port 1 t.py --a 1",
+        "torchx run -s local_cwd dist.ddp -j 1x4 --script t.py -- --a 1",
+        "fabric run --devices=4 t.py --a 1",
+        "mpirun -np 4 --allow-run-as-root -x PATH python t.py --a 1",
+        "mpiexec -n 4 -ppn 4 python -u t.py --a 1",
+        "srun -n 4 --gres=gpu:4 python t.py --a 1",
+        "srun --ntasks=1 bash -c 'cd . && torchrun --nproc_per_node=4 t.py --a 1'",
+        'N=4\nCMD="torchrun --nproc_per_node $N t.py"\neval $CMD --a 1',
+        'go() { torchrun --nproc_per_node "$1" t.py "${@:2}"; }\ngo 4 --a 1',
+    ],
+)
+def test_launchers_of_one_node_say_the_same(line: str) -> None:
+    made = job(line)
+    assert made == {"name": "t", "framework": "pytorch-ddp", "run": {"script": "t.py", "args": ["--a", "1"]}, **GPUS}
+
+
+def test_what_stays_before_the_program_is_its_prefix() -> None:
+    made = job("numactl -N 0 --membind=0 torchrun --nproc-per-node 4 t.py")
+    assert made["run"] == {"script": "t.py", "prefix": ["numactl", "-N", "0", "--membind=0"]}
+    made = job("bash ./bind.sh --cpu=exclusive -- python t.py")
+    assert made["run"] == {"script": "t.py", "prefix": ["bash", "./bind.sh", "--cpu=exclusive", "--"]}
+
+
+def test_deepspeed_keeps_the_script_s_own_configuration() -> None:
+    made = job("deepspeed --include localhost:0,2 --master_port 5 t.py --deepspeed ds.json")
+    assert made == {
+        "name": "t",
+        "framework": "deepspeed",
+        "framework_options": {"config_for": "none"},
+        "run": {"script": "t.py", "args": ["--deepspeed", "ds.json"], "env": {"CUDA_VISIBLE_DEVICES": "0,2"}},
+        "resources": {"gpu": {"count": 2}},
+    }
+    files = {"hosts": "a slots=8\nb slots=8\n"}
+    made = job("deepspeed --hostfile hosts t.py", files=files)
+    assert [node["id"] for node in made["cluster"]["nodes"]] == ["a", "b"]
+    assert "which is not there" in warnings(script("deepspeed --hostfile hosts t.py"))[0]
+
+
+def test_horovod_and_mpi_name_their_hosts() -> None:
+    nodes = [{"id": name, "resources": {"gpu": {"count": 4}}} for name in ("a", "b")]
+    made = job("horovodrun -np 8 -H a:4,b:4 --network-interface eth0 python t.py")
+    assert made == {"name": "t", "framework": "horovod", "run": {"script": "t.py"}, "cluster": {"nodes": nodes}}
+    made = job("mpirun -np 8 -H a:4,b:4 -bind-to none -mca btl ^openib -x NCCL_DEBUG=INFO python t.py")
+    assert (made["cluster"]["nodes"], made["run"]["env"]) == (nodes, {"NCCL_DEBUG": "INFO"})
+
+
+@pytest.mark.parametrize(
+    ("line", "command", "count"),
+    [
+        ("FORCE_TORCHRUN=1 NNODES=2 NODE_RANK=0 MASTER_ADDR=a llamafactory-cli train x.yaml", 3, None),
+        ("CUDA_VISIBLE_DEVICES=0,1 NPROC_PER_NODE=2 swift sft --model m", 4, 2),
+        ("axolotl train x.yaml --launcher torchrun -- --nproc_per_node=8 --rdzv_id 1", 5, 8),
+        ("tune run --nnodes 1 --nproc_per_node 4 lora --config c", 5, 4),
+        ("conda run -n neox python deepy.py train.py c.yml", 4, None),
+    ],
+)
+def test_what_starts_its_own_ranks_is_started_once_a_node(line: str, command: int, count: int | None) -> None:
+    imported = script(line)
+    run = data(imported)["run"]
+    assert (data(imported)["framework"], run["per"], len(run["command"])) == ("command", "node", command)
+    assert not {"NNODES", "NODE_RANK", "MASTER_ADDR", "NPROC_PER_NODE"} & set(run.get("env", {}))
+    gpu = imported.job.resources.gpu
+    assert (gpu.count if gpu is not None else None) == count
+    if "NNODES=2" in line:
+        assert "this says how many nodes, and not which: 2" in warnings(imported)
+
+
+SBATCH = """\
+#!/bin/bash
+#SBATCH --job-name=big
+#SBATCH -N 2 --ntasks-per-node=1
+#SBATCH --gres=gpu:a100:8   # each
+# SBATCH --nodes=9
+export NCCL_DEBUG=WARN HF_TOKEN=abc MASTER_PORT=1
+head=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)
+ARGS=(--lr 1e-4 --acc $((64 / SLURM_NNODES / SLURM_GPUS_ON_NODE)))
+srun torchrun --nnodes $SLURM_NNODES --nproc_per_node $SLURM_GPUS_ON_NODE --rdzv_endpoint $head:1 t.py "${ARGS[@]}" "$@"
+#SBATCH --nodes=7
+"""
+
+
+def test_a_script_for_slurm_with_its_directives_and_variables() -> None:
+    imported = script(SBATCH)
+    assert data(imported) == {
+        "name": "big",
+        "framework": "pytorch-ddp",
+        "run": {
+            "script": "t.py",
+            "args": ["--lr", "1e-4", "--acc", "4"],
+            "env": {"NCCL_DEBUG": "WARN"},
+            "secrets": ["HF_TOKEN"],
+        },
+        "resources": {"gpu": {"count": 8, "type": "A100"}},
+    }
+    assert "this says how many nodes, and not which: 2" in warnings(imported)
+    assert {note.place.line for note in imported.notes if note.place} <= {3, 6, 9}
+    assert "abc" not in str(imported)
+
+
+def test_arguments_and_variables_of_a_script_come_after_dashes() -> None:
+    text = 'G=$1; shift\ntorchrun --nproc_per_node=${GPUS:-$G} t.py --data $DATA "$@"\n'
+    made = job(text, "GPUS=2", "DATA=/d", "4", "--x", "a b")
+    assert made["run"]["args"] == ["--data", "/d", "--x", "a b"]
+    assert made["resources"]["gpu"]["count"] == 2
+    imported = script(text)
+    assert any("still to be given: $DATA" in message for message in warnings(imported))
+
+
+def test_megatron_s_degrees_become_the_job_s() -> None:
+    made = job(
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 "
+        "--sequence-parallel --bf16 --num-layers 32 --hidden-size 4096 --global-batch-size=64 --lr 1e-4 --mock-data"
+    )
+    assert made["framework"] == "megatron-lm"
+    assert made["run"]["args"] == ["--lr", "1e-4", "--mock-data"]
+    assert made["strategy"] == {
+        "tensor_parallel_size": 4,
+        "pipeline_parallel_size": 2,
+        "sequence_parallel": True,
+        "data_parallel": {"batch_size": 64},
+    }
+    assert made["model"] == {"layers": 32, "hidden_size": 4096, "precision": "bf16"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "line"),
+    [
+        (
+            "set -e\nif [ -z $1 ]; then echo usage; exit 2; fi\ntorchrun t.py",
+            'exit code 2, before it starts anything: "usage"',
+            2,
+        ),
+        ("sbatch -N 2 other.sh", 'only submits another script: "other.sh"', 1),
+        ("cd x\nbash tools/run.sh a 8", 'another script, which is not here: "tools/run.sh"', 2),
+        ("pip install x\nmkdir y", "nothing in it starts training", 1),
+        ('echo a\ntorchrun "t.py\n', "cannot be read", 2),
+        ("#!/usr/bin/env zsh\ntorchrun t.py", "a script for zsh", 1),
+        ("\ntorchrun --nodes 2 t.py", "torchrun has no option --nodes", 2),
+        ("torchrun --nproc_per_node 8", "there is no script", 1),
+        ("mpirun -np 4 a : -np 2 b", "several programs in one job", 1),
+        ("srun -N 2", "no program that srun starts", 1),
+        ("mpirun -np <N> python t.py", "this is a template", 1),
+        ("torchrun a.py\ntorchrun b.py\ndeepspeed c.py", "it starts 3 programs one after another", 1),
+        ("for i in {1..999}; do for j in {1..99}; do :; done; done\ntorchrun a.py", "more than is followed", None),
+        ("torchrun $SCRIPT", "what is to be started is not known", 1),
+    ],
+)
+def test_what_is_no_job_is_told_with_its_place(text: str, words: str, line: int | None) -> None:
+    with pytest.raises(DocumentError) as caught:
+        script(text)
+    (problem,) = caught.value.problems
+    assert words in problem.message
+    assert problem.line == line
+
+
+def test_what_else_a_script_does_is_told_with_its_line() -> None:
+    text = (
+        "source venv/bin/activate\nmodule load cuda\npython prepare.py\npython -m vllm.server &\n"
+        "cat > ds.json <<EOF\n{}\nEOF\ncd sub\ntorchrun t.py --deepspeed ds.json ~/x\ntorchrun test.py\n"
+    )
+    imported = script(text)
+    told = " | ".join(note.message for note in imported.notes)
+    for words in (
+        'line 1 reads commands from "venv/bin/activate"',
+        'line 2: "module load cuda"',
+        'line 3 starts "prepare.py" besides',
+        "line 4 starts",
+        'line 5 writes "ds.json"',
+        'line 10 starts "test.py" besides',
+        "still to be given: ~",
+    ):
+        assert words in told, words
+    assert data(imported)["run"]["workdir"] == "./sub"
+    assert data(imported)["framework"] == "deepspeed"
