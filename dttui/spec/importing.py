@@ -51,6 +51,7 @@ def translate_file(
         DocumentError: with every problem of it.
     """
     from dttui.spec.dialects.products.finding_kinds import find_product, translate_by_text
+    from dttui.spec.dialects.products.product_kind import Outside
 
     text = decode(content, name)
     by_text = translate_by_text(text, name, arguments, read)
@@ -64,7 +65,8 @@ def translate_file(
         return translate_hostfile(text, name)
     product = find_product(text, name)
     if product is not None:
-        return product.translate(read)
+        given = dict(word.split("=", 1) for word in arguments if "=" in word)
+        return product.translate(Outside(read, given))
     source = parse_yaml(text, name)
     dialect = recognise(source, _DIALECTS)
     if dialect is None or ROOT_KEY in source.data:

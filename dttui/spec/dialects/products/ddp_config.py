@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from dttui.i18n import _
 from dttui.spec.dialects.products.gpus import COUNT, number
-from dttui.spec.dialects.products.product_kind import ReadFile
+from dttui.spec.dialects.products.product_kind import Outside
 from dttui.spec.dialects.products.remainders import note_rest
 from dttui.spec.dialects.terms import carry_backend
 from dttui.spec.dialects.translation import Translated, Translation
@@ -28,7 +28,7 @@ _COUNTS = ("nnodes", "num_nodes")
 _ADDRESS = re.compile(r"(?:tcp://)?\[?([^\]/]+?)\]?(?::([0-9]{1,5}))?/?")
 
 
-def translate(source: YamlSource, _read: ReadFile) -> Translated:
+def translate(source: YamlSource, _outside: Outside) -> Translated:
     """Carry a configuration over. Raises DocumentError with every problem of it."""
     translation = Translation(source)
     translation.put(("framework",), "pytorch-ddp", (), is_implied=True)

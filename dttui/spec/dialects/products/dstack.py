@@ -12,7 +12,7 @@ from dttui.spec.dialects.products.embedded import EmbeddedScript, Following, che
 from dttui.spec.dialects.products.environments import Variables
 from dttui.spec.dialects.products.gpus import MOST_NODES, GpuWish, number, size, with_gpus
 from dttui.spec.dialects.products.node_addresses import addresses, without_addresses
-from dttui.spec.dialects.products.product_kind import ReadFile
+from dttui.spec.dialects.products.product_kind import Outside
 from dttui.spec.dialects.products.remainders import note_image, note_rest, note_section, within_directory
 from dttui.spec.dialects.translation import Translated, Translation
 from dttui.spec.problems import DocumentError, PathKey, shown
@@ -24,21 +24,21 @@ _FILLED_IN = re.compile(r"\$\{\{\s*([A-Za-z_][\w.]{0,60})\s*\}\}")
 _SECRET = re.compile(r"\$\{\{\s*secrets\.(\w+)\s*\}\}")
 
 
-def translate(source: YamlSource, read: ReadFile) -> Translated:
+def translate(source: YamlSource, outside: Outside) -> Translated:
     """Carry a task over. Raises DocumentError with every problem of it."""
     translation = Translation(source)
     data: Mapping[str, Any] = source.data
     translation.use(("type",), _COMMANDS)
     nodes = _nodes(source)
     wish = _gpus(translation)
-    variables = Variables(translation)
+    variables = Variables(translation, outside.variables)
     _carry_variables(variables, translation)
     variables.finish()
     script = _script(source)
     _carry_rest(translation, nodes)
     document = translation.finish()
-    given = {**variables.values, **_given(nodes, wish)}
-    part = Following("dstack", _COMMANDS, given, read).follow(script, source)
+    given = {**variables.values, **_given(nodes, wish), **outside.variables}
+    part = Following("dstack", _COMMANDS, given, outside.read).follow(script, source)
     check_program(part, "dstack", script.text)
     job = with_gpus(joined(document, without_addresses(part)), wish, _GPU, script.text)
     directory = data.get("working_dir")

@@ -130,7 +130,10 @@ class Following:
         master = (part.master[0], self._below(part.master[1])) if part.master is not None else None
         count = part.node_count
         nodes = (count[0], count[1], self._below(count[2])) if count is not None else None
-        return replace(part, source=whole, leaves=leaves, notes=tuple(notes), master=master, node_count=nodes)
+        beside = tuple((name, self._below(origin)) for name, origin in part.beside if not _is_made(name))
+        return replace(
+            part, source=whole, leaves=leaves, notes=tuple(notes), master=master, node_count=nodes, beside=beside
+        )
 
     def _below(self, origin: PathKey) -> PathKey:
         return (self.origin[0], *origin)
@@ -153,6 +156,11 @@ class Following:
             return source.problem(self.origin, source.key_mark(self.origin), message, problem.hint)
         mark = script.place(Mark(problem.line, problem.column or 1))
         return source.problem((*self.origin, *problem.path), mark, message, problem.hint)
+
+
+def _is_made(name: str) -> bool:
+    """Whether a file is one that only a running script has made."""
+    return "$" in name or name.startswith(("/tmp/", "/dev/", "/var/"))  # noqa: S108 - nothing is written there
 
 
 def check_program(job: Translated, kind: str, script: str) -> None:

@@ -19,8 +19,9 @@ _RANKS = frozenset(
 class Variables:
     """The variables of one document, as they are carried over."""
 
-    def __init__(self, translation: Translation) -> None:
+    def __init__(self, translation: Translation, given: Mapping[str, str]) -> None:
         self._translation = translation
+        self._given = given
         self.values: dict[str, str] = {}
         """Those whose values are known, by name."""
         self._secrets: list[tuple[str, PathKey]] = []
@@ -35,6 +36,7 @@ class Variables:
         """
         translation = self._translation
         translation.use(origin)
+        value = self._given.get(name, value) if isinstance(name, str) else value
         if not isinstance(name, str) or not re.fullmatch(ENV_NAME, name):
             message = _("not carried over: {name} is no name of a variable").format(name=shown(name))
             translation.note(origin, message, is_warning=True)

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +20,8 @@ from dttui.spec.deepspeed_keys import KNOWN_KEYS
 from dttui.spec.dialects.hostfile import is_hostfile
 from dttui.spec.dialects.products.batch_scripts import batch_scheduler, translate_batch_script
 from dttui.spec.dialects.products.kubernetes_kinds import KUBERNETES_KINDS, is_kubernetes
-from dttui.spec.dialects.products.product_kind import ProductKind, ReadFile, names_import
+from dttui.spec.dialects.products.masking import masked
+from dttui.spec.dialects.products.product_kind import Outside, ProductKind, ReadFile, names_import
 from dttui.spec.dialects.products.text_kinds import text_kind
 from dttui.spec.dialects.products.torchx_config import is_torchx_config, translate_torchx_config
 from dttui.spec.dialects.products.yaml_documents import Documents, read_documents, seen_keys
@@ -28,6 +30,7 @@ from dttui.spec.dialects.script_recognition import is_script
 from dttui.spec.dialects.translation import Translated, in_order, make_note, table_source
 from dttui.spec.findings import Finding
 from dttui.spec.problems import DocumentError, Problem
+from dttui.spec.text import ENV_NAME
 from dttui.spec.yaml_source import Mark, YamlSource
 
 _DEEPSPEED_KEYS = frozenset(KNOWN_KEYS)
@@ -48,11 +51,12 @@ class Product:
     others: tuple[YamlSource, ...] = ()
     """Further documents of the file."""
 
-    def translate(self, read: ReadFile) -> Translated:
+    def translate(self, outside: Outside) -> Translated:
         """Carry it over. Raises DocumentError with every problem of it, and where its kind is refused."""
         if self.kind.module and self.source.problems:
             raise DocumentError(self.source.problems)
-        translated = self.kind.translate(self.source, read)
+        source = replace(self.source, lines=masked(self.source.lines))
+        translated = self.kind.translate(source, outside)
         others = [other for other in self.others if not _is_head(other.data)]
         return replace(translated, notes=in_order((*translated.notes, *map(_left_out, others))))
 
@@ -90,6 +94,16 @@ def translate_by_text(text: str, name: str, arguments: Sequence[str], read: Read
     if refused is not None:
         raise refused.refuse(text, name)
     return None
+
+
+def takes_arguments(text: str, name: str, words: Sequence[str]) -> bool:
+    """Whether words after `--` are for this file: a script's arguments, or variables that a document leaves open."""
+    if is_script(text, name) or batch_scheduler(text, name) is not None:
+        return True
+    if is_hostfile(text) or not all(re.match(ENV_NAME.removesuffix("$") + "=", word) for word in words):
+        return False
+    product = find_product(text, name)
+    return product is not None and bool(product.kind.module)
 
 
 def find_product(text: str, name: str) -> Product | None:

@@ -11,7 +11,7 @@ from typing import Any
 from dttui.i18n import _
 from dttui.spec.dialects.products.embedded import EmbeddedScript, Following, joined
 from dttui.spec.dialects.products.environments import Variables
-from dttui.spec.dialects.products.product_kind import ReadFile, at
+from dttui.spec.dialects.products.product_kind import Outside, ReadFile, at
 from dttui.spec.dialects.products.remainders import note_rest, note_section
 from dttui.spec.dialects.products.yaml_documents import read_documents
 from dttui.spec.dialects.translation import Translated, Translation, in_order, make_note
@@ -28,7 +28,7 @@ _RESOLVED = 4
 """References to references that are followed."""
 
 
-def translate(source: YamlSource, read: ReadFile) -> Translated:
+def translate(source: YamlSource, outside: Outside) -> Translated:
     """Carry an experiment over. Raises DocumentError with every problem of it."""
     kind = source.value((*_TASK, "type"))
     if kind != "train":
@@ -39,8 +39,8 @@ def translate(source: YamlSource, read: ReadFile) -> Translated:
         message = _("this FlagScale experiment names no entrypoint, the script that trains")
         raise DocumentError([source.problem(_TASK, source.key_mark(_TASK), message)])
     translation = Translation(source)
-    arguments, missing = _arguments(source, read)
-    variables = Variables(translation)
+    arguments, missing = _arguments(source, outside.read)
+    variables = Variables(translation, outside.variables)
     envs = source.value((*_EXPERIMENT, "envs"))
     for name, value in envs.items() if isinstance(envs, Mapping) else ():
         variables.give(name, _filled(source, value) if isinstance(value, str) else value, (*_EXPERIMENT, "envs", name))
@@ -49,10 +49,21 @@ def translate(source: YamlSource, read: ReadFile) -> Translated:
     document = translation.finish(message=_("not carried over: FlagScale's own"))
     script = EmbeddedScript(source)
     script.add_words([*_launch(source), (entrypoint, _ENTRYPOINT), *arguments])
-    part = Following("FlagScale", ("command",), variables.values, read).follow(script, source)
+    part = Following("FlagScale", ("command",), {**variables.values, **outside.variables}, outside.read).follow(
+        script, source
+    )
     job = joined(document, part)
     notes = [make_note(job.source, origin, message, hint, is_warning=True) for origin, message, hint in missing]
-    return replace(job, notes=in_order((*job.notes, *notes)))
+    hostfile = _hostfile(source)
+    beside = (*job.beside, (hostfile, (*_RUNNER, "hostfile"))) if hostfile is not None else job.beside
+    return replace(job, notes=in_order((*job.notes, *notes)), beside=beside)
+
+
+def _hostfile(source: YamlSource) -> str | None:
+    """Return the path of the hostfile; `None` where that is still to be given."""
+    said = source.value((*_RUNNER, "hostfile"))
+    path = _filled(source, said) if isinstance(said, str) else "<"
+    return path if path and "<" not in path else None
 
 
 def _launch(source: YamlSource) -> list[tuple[str, PathKey]]:
@@ -72,10 +83,8 @@ def _carry_rest(translation: Translation) -> None:
         translation.carry((*_EXPERIMENT, "exp_name"), ("name",), name[:120])
     hostfile = (*_RUNNER, "hostfile")
     said = translation.said(hostfile)
-    if isinstance(said, str):
-        text = _filled(translation.source, said)
-        message = _("still to be given: {names}").format(names=text) if text.startswith("<") else ""
-        message = message or _("not carried over: the file it names is read only where it is imported too")
+    if isinstance(said, str) and _hostfile(translation.source) is None:
+        message = _("still to be given: {names}").format(names=_filled(translation.source, said))
         translation.note(
             hostfile, message, _("Import it together with this one: dttui import CONFIG HOSTFILE"), is_warning=True
         )

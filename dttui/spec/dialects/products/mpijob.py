@@ -17,7 +17,7 @@ from dttui.spec.dialects.products.pod_template import (
     note_object,
     note_template,
 )
-from dttui.spec.dialects.products.product_kind import ReadFile
+from dttui.spec.dialects.products.product_kind import Outside
 from dttui.spec.dialects.products.remainders import note_section
 from dttui.spec.dialects.products.trainjob import count_of
 from dttui.spec.dialects.translation import Leaf, Translated, Translation, in_order, make_note
@@ -30,7 +30,7 @@ _WORKER: PathKey = (*_SPECS, "Worker")
 _LAUNCHER: PathKey = (*_SPECS, "Launcher")
 
 
-def translate(source: YamlSource, read: ReadFile) -> Translated:
+def translate(source: YamlSource, outside: Outside) -> Translated:
     """Carry an MPIJob over. Raises DocumentError with every problem of it."""
     translation = Translation(source)
     for section in (_LAUNCHER, _WORKER):
@@ -39,8 +39,8 @@ def translate(source: YamlSource, read: ReadFile) -> Translated:
             raise DocumentError([source.problem(_SPECS, source.key_mark(_SPECS), message)])
     nodes = count_of(source, (*_WORKER, "replicas"), 1) or 1
     note_object(translation, ("mpiReplicaSpecs", "slotsPerWorker"))
-    launcher = find_container(translation, (*_LAUNCHER, "template"), ("mpi-launcher", "launcher"), "MPIJob")
-    worker = find_container(translation, (*_WORKER, "template"), ("mpi-worker", "worker"), "MPIJob")
+    launcher = find_container(translation, (*_LAUNCHER, "template"), ("mpi-launcher", "launcher"), "MPIJob", outside)
+    worker = find_container(translation, (*_WORKER, "template"), ("mpi-worker", "worker"), "MPIJob", outside)
     words = launcher.words()
     values = launcher.carry_variables()
     wish = worker.gpus()
@@ -49,7 +49,7 @@ def translate(source: YamlSource, read: ReadFile) -> Translated:
     if nodes > 1:
         origin = (*_WORKER, "replicas")
         translation.expect_nodes(origin if source.has(origin) else _WORKER, nodes)
-    job = job_of(launcher, words, values, replace(wish, count=None), read)
+    job = job_of(launcher, words, values, replace(wish, count=None), outside)
     check_program(job, "MPIJob", "mpirun")
     job = _of_horovod(job, launcher, words)
     return _shared_out(job, nodes, slots, wish.count)

@@ -13,7 +13,7 @@ from dttui.spec.dialects.products.embedded import EmbeddedScript, Following, joi
 from dttui.spec.dialects.products.environments import Variables
 from dttui.spec.dialects.products.gpus import COUNT, GpuWish, number, size, with_gpus
 from dttui.spec.dialects.products.node_addresses import without_addresses
-from dttui.spec.dialects.products.product_kind import ReadFile
+from dttui.spec.dialects.products.product_kind import Outside
 from dttui.spec.dialects.products.remainders import note_image, note_section
 from dttui.spec.dialects.translation import Leaf, Translated, Translation, table_source
 from dttui.spec.problems import DocumentError, PathKey, shown
@@ -37,6 +37,8 @@ class Pod:
     """Of its container, or of what stands for one."""
     kind: str
     """What the object is, for messages."""
+    variables: Mapping[str, str]
+    """Those that whoever imports it gives."""
 
     @property
     def source(self) -> YamlSource:
@@ -66,7 +68,7 @@ class Pod:
 
     def carry_variables(self, key: str = "env") -> dict[str, str]:
         """Carry its variables over, and return those whose values are known."""
-        variables = Variables(self.translation)
+        variables = Variables(self.translation, self.variables)
         items = self.said(key)
         for index, item in enumerate(items if isinstance(items, tuple) else ()):
             origin = (*self.path, key, index)
@@ -120,7 +122,7 @@ class Pod:
                 note_section(translation, (*self.path, key), message)
 
 
-def job_of(pod: Pod, words: Words, given: Mapping[str, str], wish: GpuWish, read: ReadFile) -> Translated:
+def job_of(pod: Pod, words: Words, given: Mapping[str, str], wish: GpuWish, outside: Outside) -> Translated:
     """Return the job of a document whose command is that of a container.
 
     Args:
@@ -128,7 +130,7 @@ def job_of(pod: Pod, words: Words, given: Mapping[str, str], wish: GpuWish, read
         words: its command.
         given: variables that it finds, by name.
         wish: its GPUs, and how many processes a launcher starts that is not told.
-        read: the text of a file beside the document.
+        outside: what it gets from where it is imported.
 
     Raises:
         DocumentError: nothing in it can be started.
@@ -140,6 +142,7 @@ def job_of(pod: Pod, words: Words, given: Mapping[str, str], wish: GpuWish, read
         raise DocumentError(
             [document.source.problem(pod.path, mark, message, _("Import the command: dttui import -- COMMAND."))]
         )
+    given = {**given, **outside.variables}
     words = [(_expanded(word, given), origin) for word, origin in words]
     script = EmbeddedScript(document.source)
     inner = _of_shell(words)
@@ -147,7 +150,7 @@ def job_of(pod: Pod, words: Words, given: Mapping[str, str], wish: GpuWish, read
         script.add(*inner)
     else:
         script.add_words(words)
-    following = Following(pod.kind, _COMMAND, given, read)
+    following = Following(pod.kind, _COMMAND, given, outside.read)
     if inner is None and not _is_known(words):
         part = following.within(_as_it_is(document, words), script, document.source)
         part = replace(part, leaves={target: replace(leaf, origin=words[0][1]) for target, leaf in part.leaves.items()})
@@ -216,7 +219,9 @@ def _in_directory(job: Translated, pod: Pod) -> Translated:
     return replace(job, leaves={**job.leaves, target: Leaf(whole, (*pod.path, "workingDir"))})
 
 
-def find_container(translation: Translation, template: PathKey, names: tuple[str, ...], kind: str) -> Pod:
+def find_container(
+    translation: Translation, template: PathKey, names: tuple[str, ...], kind: str, outside: Outside
+) -> Pod:
     """Return the container of a pod's template that trains: by its name, else the first one.
 
     Raises:
@@ -234,7 +239,7 @@ def find_container(translation: Translation, template: PathKey, names: tuple[str
     for index in places:
         if index != chosen:
             note_section(translation, (*path, index), message, is_warning=False)
-    return Pod(translation, (*path, chosen), kind)
+    return Pod(translation, (*path, chosen), kind, outside.variables)
 
 
 def note_template(translation: Translation, template: PathKey) -> None:

@@ -18,6 +18,17 @@ ReadFile: TypeAlias = Callable[[str], str | None]
 """The text of a file that a document names; `None` where it is not there, or may not be read."""
 Data: TypeAlias = Mapping[str, Any]
 """What a document says, as a mapping."""
+
+
+@dataclass(frozen=True)
+class Outside:
+    """What a document gets from where it is imported."""
+
+    read: ReadFile
+    variables: Mapping[str, str]
+    """Those that whoever imports it gives, by name."""
+
+
 BY_COMMAND = N_("Import the command that it starts: dttui import -- COMMAND.")
 """What to do about what is no job, as a rule."""
 
@@ -37,12 +48,12 @@ class ProductKind:
     place: PathKey = ()
     """What shows that it is of this kind; the first key by default."""
 
-    def translate(self, source: YamlSource, read: ReadFile) -> Translated:
+    def translate(self, source: YamlSource, outside: Outside) -> Translated:
         """Carry a document over. Raises DocumentError with every problem of it, and where the kind is refused."""
         if not self.module:
             raise DocumentError([self.refusal(source)])
         module = import_module(f"dttui.spec.dialects.products.{self.module}")
-        translated: Translated = module.translate(source, read)
+        translated: Translated = module.translate(source, outside)
         return translated
 
     def refusal(self, source: YamlSource, remedy: str = "") -> Problem:

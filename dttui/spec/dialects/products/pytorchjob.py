@@ -9,7 +9,7 @@ from dttui.i18n import _
 from dttui.spec.dialects.products.gpus import number
 from dttui.spec.dialects.products.node_addresses import addresses
 from dttui.spec.dialects.products.pod_template import find_container, job_of, note_object, note_template
-from dttui.spec.dialects.products.product_kind import ReadFile
+from dttui.spec.dialects.products.product_kind import Outside
 from dttui.spec.dialects.products.remainders import note_section
 from dttui.spec.dialects.products.trainjob import count_of
 from dttui.spec.dialects.translation import Leaf, Translated, Translation
@@ -20,7 +20,7 @@ _SPECS: PathKey = ("spec", "pytorchReplicaSpecs")
 _ELASTIC: PathKey = ("spec", "elasticPolicy")
 
 
-def translate(source: YamlSource, read: ReadFile) -> Translated:
+def translate(source: YamlSource, outside: Outside) -> Translated:
     """Carry a PyTorchJob over. Raises DocumentError with every problem of it."""
     translation = Translation(source)
     specs = source.value(_SPECS)
@@ -34,7 +34,7 @@ def translate(source: YamlSource, read: ReadFile) -> Translated:
     nodes = max(sum(counts.values()), 1)
     note_object(translation, ("pytorchReplicaSpecs", "nprocPerNode", "elasticPolicy"))
     first = (*_SPECS, roles[0], "template")
-    pod = find_container(translation, first, ("pytorch",), "PyTorchJob")
+    pod = find_container(translation, first, ("pytorch",), "PyTorchJob", outside)
     words = pod.words()
     values = pod.carry_variables()
     wish = pod.gpus()
@@ -44,7 +44,7 @@ def translate(source: YamlSource, read: ReadFile) -> Translated:
     note_template(translation, first)
     _note_roles(translation, roles)
     _expect_nodes(translation, counts, nodes)
-    job = job_of(pod, words, {**_given(nodes, each), **values}, wish, read)
+    job = job_of(pod, words, {**_given(nodes, each), **values}, wish, outside)
     return _with_recovery(job, source)
 
 

@@ -13,7 +13,7 @@ from dttui.spec.dialects.products.embedded import EmbeddedScript, Following, che
 from dttui.spec.dialects.products.environments import Variables
 from dttui.spec.dialects.products.gpus import MOST_NODES, GpuWish, number, size, with_gpus
 from dttui.spec.dialects.products.node_addresses import addresses, without_addresses
-from dttui.spec.dialects.products.product_kind import ReadFile
+from dttui.spec.dialects.products.product_kind import Outside
 from dttui.spec.dialects.products.remainders import note_rest, note_section, within_directory
 from dttui.spec.dialects.translation import Translated, Translation, in_order, make_note
 from dttui.spec.problems import DocumentError, PathKey, shown
@@ -25,13 +25,13 @@ _ACCELERATORS: PathKey = ("resources", "accelerators")
 _ACCELERATOR = re.compile(r"([A-Za-z][\w.+-]*)(?::(\d{1,4}(?:\.\d+)?))?")
 
 
-def translate(source: YamlSource, read: ReadFile) -> Translated:
+def translate(source: YamlSource, outside: Outside) -> Translated:
     """Carry a task over. Raises DocumentError with every problem of it."""
     translation = Translation(source)
     data: Mapping[str, Any] = source.data
     nodes = _nodes(source)
     wish, origin = _accelerators(translation, data.get("resources"))
-    variables = Variables(translation)
+    variables = Variables(translation, outside.variables)
     _carry_variables(variables, source)
     variables.finish()
     script = EmbeddedScript(source)
@@ -43,8 +43,8 @@ def translate(source: YamlSource, read: ReadFile) -> Translated:
     translation.use(_RUN)
     _carry_rest(translation, nodes)
     document = translation.finish()
-    given = {**variables.values, **_given(nodes, wish)}
-    part = _follow(script, source, given, read, nodes)
+    given = {**variables.values, **_given(nodes, wish), **outside.variables}
+    part = _follow(script, Following(_KIND, _RUN, given, outside.read), source, nodes)
     check_program(part, _KIND, run)
     job = with_gpus(joined(document, without_addresses(part)), wish, origin, run)
     return _in_workdir(job, data.get("workdir"))
@@ -72,16 +72,13 @@ def _given(nodes: int, wish: GpuWish) -> dict[str, str]:
     return {f"{prefix}_{name}": value for prefix in ("SKYPILOT", "SKY") for name, value in values.items()}
 
 
-def _follow(
-    script: EmbeddedScript, source: YamlSource, given: Mapping[str, str], read: ReadFile, nodes: int
-) -> Translated:
+def _follow(script: EmbeddedScript, following: Following, source: YamlSource, nodes: int) -> Translated:
     """Follow the script as on the first node, and say where another one would start something else."""
-    following = Following(_KIND, _RUN, given, read)
     part = following.follow(script, source)
     if nodes == 1 or "SKYPILOT_NODE_RANK" not in script.text:
         return part
     try:
-        other = replace(following, given={**given, "SKYPILOT_NODE_RANK": "1"}).follow(script, source)
+        other = replace(following, given={**following.given, "SKYPILOT_NODE_RANK": "1"}).follow(script, source)
     except DocumentError:
         return part  # Only the first node starts something, as a launcher does that reaches the others itself.
     differing = [

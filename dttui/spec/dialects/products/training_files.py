@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from dttui.i18n import _
 from dttui.spec.dialects.products.gpus import COUNT, number
-from dttui.spec.dialects.products.product_kind import ReadFile, text_at
+from dttui.spec.dialects.products.product_kind import Outside, text_at
 from dttui.spec.dialects.translation import Translated, Translation
 from dttui.spec.known_models import find_model
 from dttui.spec.problems import DocumentError, PathKey, printable, shown
@@ -21,7 +21,7 @@ _EACH = re.compile(r"--nproc[-_]per[-_]node[= ]([0-9]{1,4})")
 _WORDS = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 
 
-def translate(source: YamlSource, _read: ReadFile) -> Translated:
+def translate(source: YamlSource, _outside: Outside) -> Translated:
     """Carry such a file over: the command that reads it. Raises DocumentError where that is not known."""
     translation = Translation(source)
     data: Mapping[str, object] = source.data

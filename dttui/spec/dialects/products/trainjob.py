@@ -9,7 +9,7 @@ from dttui.i18n import _
 from dttui.spec.dialects.products.gpus import COUNT, MOST_NODES, has_launcher, number
 from dttui.spec.dialects.products.node_addresses import addresses
 from dttui.spec.dialects.products.pod_template import Pod, job_of, note_object
-from dttui.spec.dialects.products.product_kind import ReadFile
+from dttui.spec.dialects.products.product_kind import Outside
 from dttui.spec.dialects.translation import Translated, Translation, in_order, make_note
 from dttui.spec.problems import DocumentError, PathKey, shown
 from dttui.spec.yaml_source import YamlSource
@@ -18,14 +18,14 @@ _TRAINER: PathKey = ("spec", "trainer")
 _RUNTIME: PathKey = ("spec", "runtimeRef", "name")
 
 
-def translate(source: YamlSource, read: ReadFile) -> Translated:
+def translate(source: YamlSource, outside: Outside) -> Translated:
     """Carry a TrainJob over. Raises DocumentError with every problem of it."""
     translation = Translation(source)
     if not isinstance(source.value(_TRAINER), Mapping):
         message = _("what it starts is said by its runtime, and not here: it has no trainer")
         hint = _("Import the command: dttui import -- COMMAND.")
         raise DocumentError([source.problem(_TRAINER, source.key_mark(_TRAINER), message, hint)])
-    pod = Pod(translation, _TRAINER, "TrainJob")
+    pod = Pod(translation, _TRAINER, "TrainJob", outside.variables)
     nodes = count_of(source, (*_TRAINER, "numNodes"), 1)
     note_object(translation, ("trainer", "runtimeRef"))
     words = pod.words()
@@ -38,7 +38,7 @@ def translate(source: YamlSource, read: ReadFile) -> Translated:
     translation.use((*_TRAINER, "numNodes"), (*_TRAINER, "numProcPerNode"))
     pod.note_rest()
     translation.use(("spec", "runtimeRef"))
-    job = job_of(pod, words, given, wish, read)
+    job = job_of(pod, words, given, wish, outside)
     is_launched = has_launcher(" ".join(word for word, _origin in words))
     return _of_runtime(job) if is_launched and wish.count is None else job
 
