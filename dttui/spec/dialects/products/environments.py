@@ -48,7 +48,7 @@ class Variables:
         elif SECRET.fullmatch(name) and "TOKENIZER" not in name:
             self.hide(name, origin)
         elif name not in _RANKS:
-            text = _text(value)
+            text = value if isinstance(value, str) else translation.source.written(origin) or str(value)
             self.values[name] = text
             translation.put(("run", "env", name), text, origin)
 
@@ -68,9 +68,3 @@ class Variables:
         if self._secrets:
             names = tuple(dict.fromkeys(name for name, _origin in self._secrets))
             self._translation.put(("run", "secrets"), names, self._secrets[0][1])
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from dttui.i18n import _
 from dttui.spec.dialects.products.gpus import number
 from dttui.spec.dialects.products.node_addresses import addresses
-from dttui.spec.dialects.products.pod_template import find_container, job_of, note_object, note_template
+from dttui.spec.dialects.products.pod_template import Pod, find_container, job_of, note_object, note_template
 from dttui.spec.dialects.products.product_kind import Outside
 from dttui.spec.dialects.products.remainders import note_section
 from dttui.spec.dialects.products.trainjob import count_of
@@ -42,7 +42,7 @@ def translate(source: YamlSource, outside: Outside) -> Translated:
     wish = replace(wish, count=wish.count or 0, processes=each or wish.count)
     pod.note_rest()
     note_template(translation, first)
-    _note_roles(translation, roles)
+    _note_roles(translation, roles, pod)
     _expect_nodes(translation, counts, nodes)
     job = job_of(pod, words, {**_given(nodes, each), **values}, wish, outside)
     return _with_recovery(job, source)
@@ -65,7 +65,7 @@ def _given(nodes: int, each: int | None) -> dict[str, str]:
     }
 
 
-def _note_roles(translation: Translation, roles: list[str]) -> None:
+def _note_roles(translation: Translation, roles: list[str], pod: Pod) -> None:
     """Say where the workers start something else than the master, and what else is said of a role."""
     for role in roles:
         for key in translation.said((*_SPECS, role)) or ():
@@ -74,8 +74,10 @@ def _note_roles(translation: Translation, roles: list[str]) -> None:
         translation.use((*_SPECS, role, "replicas"))
     if len(roles) < 2:
         return
-    master, worker = ((*_SPECS, role, "template", "spec", "containers", 0) for role in roles)
-    differs = any(translation.said((*master, key)) != translation.said((*worker, key)) for key in ("command", "args"))
+    containers = translation.said((*_SPECS, "Worker", "template", "spec", "containers"))
+    others = [item for item in containers or () if isinstance(item, Mapping)] if isinstance(containers, tuple) else []
+    worker = next((item for item in others if item.get("name") == pod.said("name")), others[0] if others else {})
+    differs = any(worker.get(key) != pod.said(key) for key in ("command", "args"))
     if differs:
         message = _(
             "not carried over: the workers start something else than the master, which is what every node starts here"
