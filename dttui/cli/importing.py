@@ -21,10 +21,10 @@ from dttui.spec import (
     decode,
     dump_job,
     grouped,
-    is_script,
     merge,
     printable,
     read_bytes,
+    takes_arguments,
     translate_file,
     translate_words,
     with_files,
@@ -42,7 +42,8 @@ def import_job(options: Namespace) -> int:
     contents = {name: read_bytes(Path(name), name) for name in options.file}
     words: list[str] = list(options.command)
     script = next(
-        (name for name, content in contents.items() if words and is_script(decode(content, name), name)), None
+        (name for name, content in contents.items() if words and takes_arguments(decode(content, name), name, words)),
+        None,
     )
     parts: list[Translated] = []
 

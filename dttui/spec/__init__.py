@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from dttui.lazy import first_use
 
 if TYPE_CHECKING:
+    from dttui.spec.dialects.products.finding_kinds import takes_arguments as takes_arguments
     from dttui.spec.dialects.script import translate_words as translate_words
-    from dttui.spec.dialects.script_recognition import is_script as is_script
     from dttui.spec.dialects.translation import Translated as Translated
     from dttui.spec.document import validate as validate
     from dttui.spec.durations import parse_duration as parse_duration

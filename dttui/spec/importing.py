@@ -55,13 +55,23 @@ def translate_file(
     Raises:
         DocumentError: with every problem of it.
     """
+    from dttui.spec.dialects.products.finding_kinds import find_product, translate_by_text
+    from dttui.spec.dialects.products.product_kind import Outside
+
     text = decode(content, name)
+    by_text = translate_by_text(text, name, arguments, read)
+    if by_text is not None:
+        return by_text
     if is_script(text, name):
         from dttui.spec.dialects.script import translate_script  # Parses shell: few imports want that.
 
         return translate_script(text, name, arguments, read=read)
     if is_hostfile(text):
         return translate_hostfile(text, name)
+    product = find_product(text, name)
+    if product is not None:
+        given = dict(word.split("=", 1) for word in arguments if "=" in word)
+        return product.translate(Outside(read, given))
     source = parse_yaml(text, name)
     dialect = recognise(source, _DIALECTS)
     if dialect is None or ROOT_KEY in source.data:
@@ -286,8 +296,9 @@ def _unknown(source: YamlSource) -> Problem:
         message = _("this is a job file already; there is nothing to import")
         return source.problem(ROOT, source.key_mark(ROOT), message)
     known = [key for dialect in _DIALECTS for key in dialect.keys]
-    for key in source.data:
-        if near := did_you_mean(key, known):
-            return source.problem((key,), source.key_mark((key,)), _("unknown key"), near)
+    near = {key: did_you_mean(key, known) for key in source.data}
+    meant = next((key for key, told in near.items() if told), None)
+    if meant is not None and sum(map(bool, near.values())) * 2 > len(near):
+        return source.problem((meant,), source.key_mark((meant,)), _("unknown key"), near[meant])
     first = (next(iter(source.data)),)
     return source.problem(first, source.key_mark(first), _("this file is of no form that can be imported"), hint)

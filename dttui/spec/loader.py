@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,9 @@ from dttui.spec.yaml_writer import dump_yaml
 
 ROOT_KEY = "distributed_training"
 """The key at the top of a job file that holds the job."""
+
+_OURS = re.compile(rf"^[\s{{]*[\"']?(?:{'|'.join((ROOT_KEY, *TOP_KEYS))})[\"']?\s*:", re.MULTILINE)
+"""Where a document is meant as a job, however wrong it is."""
 
 
 def load_job(path: str | os.PathLike[str]) -> Job:
@@ -58,7 +62,21 @@ def load_document(path: str | os.PathLike[str]) -> Loaded:
 
 def parse_document(text: str | bytes, name: str) -> Loaded:
     """Read such a document from text; `name` is what problems call it. Raises DocumentError as load_job does."""
-    return _loaded(compose(decode(text, name), name))
+    content = decode(text, name)
+    try:
+        return _loaded(compose(content, name))
+    except DocumentError as error:
+        other = None if _OURS.search(content) else _told_instead(content, name)
+        if other is None:
+            raise
+        raise DocumentError([other]) from error
+
+
+def _told_instead(content: str, name: str) -> Problem | None:
+    """Return what a document is that is none of ours, where it is of another product."""
+    from dttui.spec.dialects.products.finding_kinds import told_instead  # Of few files that are read.
+
+    return told_instead(content, name)
 
 
 def dump_job(job: Job) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dttui.spec.problems import PathKey, Problem
@@ -53,6 +54,11 @@ class YamlSource:
     """What is wrong with it as YAML, where it can be read even so."""
 
     @property
+    def root(self) -> Value | None:
+        """The document's own node; `None` where there is nothing but comments and blanks."""
+        return self._root
+
+    @property
     def is_empty(self) -> bool:
         """Whether there is nothing but comments and blanks."""
         return self._root is None
@@ -86,6 +92,26 @@ class YamlSource:
         value = self._find(path)
         return value.written if value is not None else None
 
+    def with_part(self, key: str, part: YamlSource, place: Callable[[Mark], Mark]) -> YamlSource:
+        """Return the document with another one in it, whose places become places of this one.
+
+        Args:
+            key: at the top of this document, below which the part is from then on; what was there is no more.
+            part: the other document.
+            place: where something of the part stands in this document.
+        """
+        inner = _placed(part.root or Value(Mark(1, 1), {}, items={}), place)
+        items = self._root.items if self._root is not None and isinstance(self._root.items, dict) else {}
+        marks = self._root.key_marks if self._root is not None else {}
+        root = Value(
+            self._root.mark if self._root is not None else inner.mark,
+            {**(self.data if isinstance(self.data, dict) else {}), key: inner.data},
+            items={**items, key: inner},
+            key_marks={key: inner.mark, **marks},
+            open=False,
+        )
+        return replace(self, data=root.data, _root=root)
+
     def problem(self, path: PathKey, mark: Mark, message: str, hint: str = "") -> Problem:
         """Return a problem at a place of this document."""
         line = self.lines[mark.line - 1] if mark.line <= len(self.lines) else ""
@@ -102,3 +128,14 @@ class YamlSource:
                 case _:
                     return None
         return value
+
+
+def _placed(value: Value, place: Callable[[Mark], Mark]) -> Value:
+    """Return a value of another document with places of this one."""
+    items: list[Value] | dict[str, Value] | None = None
+    if isinstance(value.items, dict):
+        items = {key: _placed(item, place) for key, item in value.items.items()}
+    elif isinstance(value.items, list):
+        items = [_placed(item, place) for item in value.items]
+    marks = {key: place(mark) for key, mark in value.key_marks.items()}
+    return replace(value, mark=place(value.mark), items=items, key_marks=marks)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dttui.spec.yaml_source import YamlSource
 
@@ -23,12 +24,31 @@ class Dialect:
     module: str
     """Of this package; its `translate` carries a document over."""
     keys: frozenset[str]
-    """Keys at the top, any of which tells it from the others."""
+    """Keys at the top, any of which tells it from the others, unless `tells` asks for more."""
+    tells: Callable[[Mapping[str, Any]], bool] | None = None
+    """Whether a document is of this form, where a key alone does not tell."""
+
+    def is_form_of(self, data: Mapping[str, Any]) -> bool:
+        """Whether a document is of this form."""
+        return self.tells(data) if self.tells is not None else bool(self.keys & data.keys())
 
     def translate(self, source: YamlSource) -> Translated:
         """Carry a document over. Raises DocumentError with every problem of it."""
         translated: Translated = import_module(f"dttui.spec.dialects.{self.module}").translate(source)
         return translated
+
+
+def _is_accelerate(data: Mapping[str, Any]) -> bool:
+    from dttui.spec.dialects.products.yaml_kinds import is_accelerate
+
+    return is_accelerate(data)
+
+
+def _is_deepspeed(data: Mapping[str, Any]) -> bool:
+    from dttui.spec.deepspeed_keys import KNOWN_KEYS
+    from dttui.spec.dialects.products.yaml_kinds import is_deepspeed
+
+    return is_deepspeed(data, frozenset(KNOWN_KEYS))
 
 
 JOB_DIALECTS = (
@@ -43,7 +63,7 @@ JOB_DIALECTS = (
 )
 """Forms that are taken wherever a job file is."""
 IMPORTED_DIALECTS = (
-    Dialect("accelerate-config", "accelerate", frozenset({"distributed_type", "compute_environment"})),
+    Dialect("accelerate-config", "accelerate", frozenset({"distributed_type", "compute_environment"}), _is_accelerate),
     Dialect(
         "deepspeed-config",
         "deepspeed",
@@ -57,6 +77,7 @@ IMPORTED_DIALECTS = (
                 "zero_allow_untested_optimizer",
             }
         ),
+        _is_deepspeed,
     ),
 )
 """Forms of other programs, which `dttui import` takes: they say too little to run by themselves."""
@@ -69,4 +90,4 @@ def recognise(source: YamlSource, dialects: tuple[Dialect, ...] = JOB_DIALECTS) 
     """Return the form of a document; `None` where it is of none of them."""
     if not isinstance(source.data, dict):
         return None
-    return next((dialect for dialect in dialects if dialect.keys & source.data.keys()), None)
+    return next((dialect for dialect in dialects if dialect.is_form_of(source.data)), None)

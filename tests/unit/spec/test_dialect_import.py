@@ -115,7 +115,10 @@ def test_a_hostfile_of_other_hosts_is_told_of() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("compute_environment: AMAZON_SAGEMAKER", "f:1:22: compute_environment: dttui runs jobs on hosts you can SSH"),
+        (
+            "compute_environment: AMAZON_SAGEMAKER",
+            "f:1:1: compute_environment: this is a configuration of accelerate for",
+        ),
         (
             "distributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: FULL}",
             "f:2:39: fsdp_config.fsdp_sharding_strategy: expected one of FULL_SHARD, 1, SHARD_GRAD_OP",
