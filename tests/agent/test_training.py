@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from dtagent.locations import AttemptFiles
 from dtagent.logs import trainer_metrics
-from dtagent.logs.trainer_lines import MAX_LINE_BYTES, TrainerLines, some_spans, spans
+from dtagent.logs.trainer_lines import TrainerLines
 from dtagent.logs.trainer_metrics import Training
+from dtagent.logs.trainer_search import MAX_LINE_BYTES, some_spans, spans
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -182,8 +183,8 @@ def test_torchtitan_tells_the_speed_of_one_gpu(files: AttemptFiles) -> None:
 
 def test_nanogpts_estimates_are_kept_apart_from_the_loss_of_a_step(files: AttemptFiles) -> None:
     assert found_in(files, "nanogpt") == [
-        {"step": 0, "train_loss": 10.9866, "val_loss": 10.9868, "loss": 10.9887},
-        {"step": 10, "loss": 9.7310, "mfu_percent": 17.35},
+        {"step": 0, "train_loss": 10.9866, "val_loss": 10.9868, "loss": 10.9887, "steps_per_s": 0.010182},
+        {"step": 10, "loss": 9.7310, "mfu_percent": 17.35, "steps_per_s": 0.73963},
     ]
 
 
@@ -209,16 +210,16 @@ def test_keras_counts_batches_over_epochs(files: AttemptFiles) -> None:
         (
             "[2026-11-21 10:00:00,000] [INFO] [logging.py:96:log_dist] [Rank 0] "
             "steps: 10 loss: 4.5000 iter time (s): 0.300 samples/sec: 53.333",
-            {"step": 10, "loss": 4.5, "samples_per_s": 53.333},
+            {"step": 10, "loss": 4.5, "samples_per_s": 53.333, "steps_per_s": 3.3333},
         ),
         (
             "steps: 20 loss: 4.2511 iter time (s): 0.300 samples/sec: 53.333",
-            {"step": 20, "loss": 4.2511, "samples_per_s": 53.333},
+            {"step": 20, "loss": 4.2511, "samples_per_s": 53.333, "steps_per_s": 3.3333},
         ),
         ("max steps: 500 | loss: 2.5", None),
         ("loss after 100 steps: 2.5", None),
         ("{'loss': None, 'epoch': 1.0}", None),
-        ("loss: 0.3, step: None", None),
+        ("loss: 0.3, step: None", {"loss": 0.3}),
         ("loss 0.3", None),
         ("loading the loss function of step 10", None),
         ("We lost 3 hosts at step 7", None),

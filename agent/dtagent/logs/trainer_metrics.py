@@ -16,17 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from dtagent.locations import AttemptFiles
-from dtagent.logs.trainer_lines import (
-    MAX_LINE_BYTES,
-    MOST_BARS,
-    Bar,
-    TrainerLines,
-    bars,
-    count_hints,
-    some_spans,
-    spans,
-    untitled_bar,
-)
+from dtagent.logs.trainer_bars import MOST_BARS, Bar, bars, untitled_bar
+from dtagent.logs.trainer_lines import TrainerLines, plain
+from dtagent.logs.trainer_search import MAX_LINE_BYTES, count_hints, some_spans, spans
 from dtagent.system import untrusted_files
 
 MAX_LAG_BYTES = 4 * 1024 * 1024
@@ -263,14 +255,14 @@ class _Attempt:
                 stop = self._of_lines(rank, stream, start, lines, reports, is_over=is_over, most=most)
                 self._offsets[stream] = start + len(lines) if stop is None else stop
                 searched = lines[: self._offsets[stream] - start]
-                for bar in bars(searched[-MAX_LINE_BYTES:] if is_late else searched):
+                for bar in bars(searched[-MAX_LINE_BYTES:] if is_late else searched, plain):
                     rank.draw(bar)
                 if stop is not None:
                     break
             else:
                 # A bar has no end until it is drawn anew, which may take a step's time.
                 last = os.pread(descriptor, min(MAX_LINE_BYTES, size - self._offsets[stream]), self._offsets[stream])
-                for bar in bars(last):
+                for bar in bars(last, plain):
                     rank.draw(bar)
         finally:
             os.close(descriptor)
@@ -289,8 +281,8 @@ class _Attempt:
     ) -> int | None:
         """Add the reports of whole lines to `reports`; return where to stop since a report's bar may still come."""
         reader = rank.readers.setdefault(stream, TrainerLines())
-        hints = count_hints(lines)
-        chosen = spans(lines) if hints <= most else some_spans(lines, most)
+        hints = count_hints(lines, in_table=reader.in_table)
+        chosen = spans(lines, lambda: reader.in_table) if hints <= most else some_spans(lines, most)
         if hints > most:
             self._unread += max(lines.count(b"\n"), lines.count(b"\r"))
         for begin, end in chosen:
@@ -300,7 +292,7 @@ class _Attempt:
             rank.lines[stream] = max(0.0, rank.lines[stream] - 1)
             self._unread -= hints > most
             line = lines[begin:end]
-            bar = untitled_bar(line) if lines[max(0, begin - 2) : begin] == b"\r\r" else None
+            bar = untitled_bar(plain(line)) if lines[max(0, begin - 2) : begin] == b"\r\r" else None
             if bar is not None:
                 # The first of them is the training's; those of evaluations come later and have another length.
                 rank.bar_length = rank.bar_length or bar.length
