@@ -58,7 +58,7 @@ FAMILIES: dict[str, tuple[str, dict[str, float]]] = {
     ),
     "litgpt": (
         "Epoch 1 | iter 10 step 5 | loss train: 1.234, val: n/a | iter time: 125.00 ms (step) remaining time: 0:01:00",
-        {"loss": 1.234, "step": 5, "steps_per_s": 8},
+        {"loss": 1.234, "step": 10, "steps_per_s": 8},
     ),
     "llm.c": (
         "step    1/18865 | loss 11.012384 (+nanz)| norm 12.3456 (+nanz)| lr 2.57e-06 | 2000.00 ms | 38.5% bf16 MFU | "

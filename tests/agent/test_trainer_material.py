@@ -67,9 +67,15 @@ def verdict_of(expect: dict[str, Any], reports: list[dict[str, Any]]) -> Verdict
     )
 
 
+def number_of(text: object) -> float:
+    """Return a number as a trainer prints it: `4K`, `1,250`."""
+    digits = str(text).replace(",", "")
+    return 1000 * float(digits[:-1]) if digits.endswith("K") else float(digits)
+
+
 def is_loss(losses: list[float], expect: dict[str, Any]) -> bool:
     """Whether the first and last loss are read; beside them may be those that other ranks print for the same step."""
-    first, last = float(expect["loss_first"]), float(expect["loss_last"])
+    first, last = number_of(expect["loss_first"]), number_of(expect["loss_last"])
     return any(loss == pytest.approx(first, rel=1e-3) for loss in losses[:4]) and any(
         loss == pytest.approx(last, rel=1e-3) for loss in losses[-4:]
     )
@@ -77,7 +83,7 @@ def is_loss(losses: list[float], expect: dict[str, Any]) -> bool:
 
 def is_step(step: int, expect: dict[str, Any]) -> bool:
     """Whether it is the last step, as printed or over all epochs."""
-    last = int(expect["step_last"])
+    last = int(number_of(expect["step_last"]))
     counts, total = str(expect["step_counts"]), re.match(r"(\d+)[^;]* an epoch", str(expect["total_steps"]))
     if step == last or f"whole bar says {step}" in counts:
         return True
@@ -112,7 +118,7 @@ def share(verdicts: dict[str, Verdict], what: str) -> tuple[int, int]:
     return sum(known), len(known)
 
 
-@pytest.mark.parametrize("half", ["fit"])
+@pytest.mark.parametrize("half", ["fit", "end"])
 def test_loss_speed_and_steps_are_read_of_what_trainers_print(
     half: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Any
 ) -> None:
@@ -129,3 +135,4 @@ def test_loss_speed_and_steps_are_read_of_what_trainers_print(
     print(said)
     for (read, of), least in zip(shares.values(), (LEAST_LOSS, LEAST_SPEED, LEAST_STEPS), strict=True):
         assert read >= least * of, said
+    assert not [name for name, verdict in verdicts.items() if verdict.false], said

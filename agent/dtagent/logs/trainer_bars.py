@@ -19,6 +19,7 @@ _PLAIN_BAR = re.compile(r"(\d{1,3})% (\d{1,12})/(\d{1,12}) \[(?=\d)")
 _ENDLESS_BAR = re.compile(r"(\b)(\d{1,12})it( )\[")
 _RICH_BAR = re.compile(r"([\u2501\u2578\u257a\u2500])\s*(\d{1,12})/(\d{1,12}) +(?=[\d-][\d.:s-])")
 _RATE = re.compile(r"(?<![\d.])(\d{1,9}(?:\.\d{1,9})?)(?=\s?[a-z])")
+_OF_EPOCHS = re.compile(r"(?:^|\btrain(?:ing)?\s)\W{0,4}epochs?\W{0,4}$", re.IGNORECASE)
 _OF_TRAINING = re.compile(r"epoch|train|steps?\b|iter", re.IGNORECASE)
 _OF_OTHERS = re.compile(
     rf"(?<![a-z]){HELD_OUT}|\b(?:load|download|map|filter|tokeniz|pack|cach|scan|fetch|upload|sav|predict|generat|infer|process"
@@ -47,6 +48,16 @@ class TitledBar(NamedTuple):
     def is_of_training(self) -> bool:
         """Whether its title says so, and not that it is of something else."""
         return bool(_OF_TRAINING.search(self.title)) and not self.is_of_others
+
+    @property
+    def is_of_epochs(self) -> bool:
+        """Whether it counts epochs, around another that counts their steps."""
+        return bool(_OF_EPOCHS.search(self.title))
+
+    @property
+    def glued(self) -> str:
+        """What another has printed behind it."""
+        return self.postfix.partition("]")[2]
 
     @property
     def is_of_others(self) -> bool:

@@ -26,7 +26,9 @@ _PREFIX = re.compile(r"^(?:\[default\d+\]:|\[\d+(?:,\d+)?\](?:<\w+>)?:|\[rank\d+
 _WRAPPED = re.compile(r"\b(?:tensor|np\.float\d\d|Array|DeviceArray)\((?=[-+\d.ni])")
 _LOG_PREFIX = re.compile(r"^[^|:]{0,24}\d\d:\d\d:\d\d.{0,80}[|:\]>-] +(?=train|loss)", re.IGNORECASE)
 """When and by whom a line was logged."""
-_DICT_ITEM = re.compile(rf"['\"]([\w ./@-]{{1,64}})['\"]:\s*['\"]?({NUMBER})['\"]?(?=\s*[,}}])", re.IGNORECASE)
+_DICT_ITEM = re.compile(
+    rf"['\"]([\w ./@()-]{{1,64}})['\"]:\s*['\"]?({NUMBER})(?:/\d{{1,12}})?['\"]?(?=\s*[,}}])", re.IGNORECASE
+)
 _KEYED = re.compile(r"['\"]:\s")
 _KERAS = re.compile(r"\s*(\d{1,12})/(\d{1,12}) ")
 _EPOCH = re.compile(r"\s*epoch:?\s+(\d{1,9})(?:/(\d{1,9}))?", re.IGNORECASE)
@@ -53,6 +55,7 @@ class TrainerLines:
         self._bar_count = StepCount()
         self._heading: Place | None = None
         self._columns: Columns | None = None
+        self._is_in_block = False
         self._box: dict[str, float] = {}
         self._last_step: int | None = None
         self._has_steps = False
@@ -66,7 +69,7 @@ class TrainerLines:
     @property
     def in_table(self) -> bool:
         """Whether rows of a table may follow, which have nothing else to know them by."""
-        return self._columns is not None
+        return self._columns is not None or self._is_in_block
 
     def read(self, line: bytes) -> dict[str, float] | None:
         """Return the numbers of a line under the names of `DTTUI_METRICS`; `None` where it reports no training.
@@ -78,7 +81,7 @@ class TrainerLines:
         if epoch:
             self._epoch = int(epoch[1])
         found = self._read(text)
-        if found is not None and "step" in found and "loss" in found:
+        if found is not None and "step" in found:
             self._last_step = int(found["step"])
         return found
 
@@ -118,9 +121,10 @@ class TrainerLines:
 
     def _of_bar(self, bar: TitledBar) -> dict[str, float] | None:
         """tqdm, thus Lightning: `Epoch 0: 100%|███| 8/8 [00:00<00:00, 419.25it/s, train_loss=1.090]`."""
-        if not bar.position or bar.is_of_others:
-            return None  # A bar at its beginning has the numbers of the epoch before.
-        numbers = numbers_of(bar.postfix)
+        # A bar at its beginning has the numbers of the epoch before.
+        if bar.is_of_others or (not bar.position and self._has_steps):
+            return self._of_free_form(bar.glued)
+        numbers = numbers_of(bar.postfix.partition("]")[0])
         numbers.metrics.pop("_bare_per_s", None)
         found = _told(numbers)
         row = self._columns.row(bar.title) if self._columns is not None else None
@@ -129,8 +133,9 @@ class TrainerLines:
         elif "loss" not in found:
             titled = numbers_of(bar.title).loss()
             found.update({} if titled is None else {"loss": titled})
-        if "loss" not in found and not bar.is_of_training:
-            return None
+        is_outer = bar.is_of_epochs and self._has_steps
+        if "loss" not in found and (not bar.is_of_training or is_outer or not bar.position):
+            return self._of_free_form(bar.glued)
         epoch = _TITLE_EPOCH.search(bar.title)
         number = row.epoch if row is not None else int(epoch[2]) if epoch else None
         if row is None and epoch and number is not None and not epoch[1] and not epoch[3]:
@@ -168,8 +173,10 @@ class TrainerLines:
         """Megatron-LM, DeepSpeed, torchtitan, nanoGPT, and whatever names a step and a loss in one line."""
         heading = heading_of(text)
         if heading is not None:
-            self._heading = heading
+            self._heading, self._is_in_block = heading, heading.is_block
             self._has_steps = self._has_steps or heading.position is not None
+        elif not text.startswith((" ", "\t")):
+            self._is_in_block = False
         if _IS_SETTING.search(text):
             return None
         numbers = numbers_of(text)
@@ -177,9 +184,15 @@ class TrainerLines:
         if numbers.held_out and not numbers.losses and not numbers.parts:
             return self._of_held_out(numbers)
         found = _told(numbers)
+        if place is not None and place.position is None and place.epoch is not None:
+            found.setdefault("epoch", place.epoch)
         step = self._step(numbers, place)
         if step is not None:
             found["step"] = step
+            if numbers.step_rank == ALL_OVER and numbers.others:
+                return found
+            if found.keys() <= {"step", "epoch", "learning_rate"} and "lr=[" not in text:
+                return None  # DeepSpeed's line has no more; settings of a scheduler neither.
             return found if len(found) > (1 + ("epoch" in found)) else None
         if heading is not None or not (found.keys() - {"epoch"}):
             return None
@@ -241,7 +254,10 @@ class TrainerLines:
             found["step"] = self._count.step(place.epoch, int(place.position or 0), place.length)
             return found
         if self._has_steps:
-            return None
+            if "loss" in found or "epoch" in found or self._last_step is None:
+                return None
+            found["step"] = self._last_step
+            return found
         epoch = found.get("epoch")
         if epoch is None and self._heading is not None:
             epoch = self._heading.epoch
@@ -292,7 +308,7 @@ def _of_dictionary(text: str) -> dict[str, float] | None:
     rank = 0
     for name, value in items:
         key, number = key_of(name), to_number(value)
-        meaning = meaning_of(key) or Meaning()
+        meaning = meaning_of(key) or meaning_of(key.partition("/")[0] if "step" in key else key) or Meaning()
         if meaning.step:
             if meaning.step > rank and math.isfinite(number) and number == int(number):
                 found["step"], rank = int(number), meaning.step

@@ -59,6 +59,7 @@ _LOSSES = (
     "running_loss",
     "smooth_loss",
     "loss_avg",
+    "xent",
     "policy_loss",
     "pg_loss",
 )
@@ -68,8 +69,8 @@ _NO_PART = re.compile(
     r"loss_(?:scale|scaler|weight|fn|func|function|type|name|coef|factor|mask|config)|_grad_|_epoch_|_(?:at|after|on|of)_"
 )
 _HELD_OUT_LOSS = re.compile(rf"{HELD_OUT}_(?:\w+_)?loss|loss_(?:val|valid|validation|eval|test)|lm_loss_value")
-_INTERVAL_SPEED = re.compile(r"(?:interval|current|average|avg|train)_(steps|samples|tokens)_per_sec(?:ond)?")
-_TRAINED = ("train", "training", "trainer", "metrics", "actor", "throughput", "optim")
+_INTERVAL_SPEED = re.compile(r"(?:interval|current|average|avg|train)_(steps|samples|sequences|tokens)_per_sec(?:ond)?")
+_TRAINED = ("train", "training", "trainer", "metrics", "losses", "actor", "throughput", "optim")
 """Groups that trainers put metrics in, before a slash."""
 
 _NAMES = {
@@ -118,6 +119,8 @@ _NAMES = {
             "steps_per_sec",
             "steps_per_second",
             "it_per_sec",
+            "sps",
+            "train_speed(iter/s)",
             "device/batches_per_second",
             "ups",
         ),
@@ -147,6 +150,7 @@ _NAMES = {
             "sec_per_step",
             "train_iter_time",
             "step_avg",
+            "updt_s",
             "timing_s/step",
             "perf/time_per_step",
         ),
@@ -206,7 +210,7 @@ def meaning_of(key: str) -> Meaning | None:
         return Meaning(metric=_NAMES[key])
     speed = _INTERVAL_SPEED.fullmatch(key)
     if speed:
-        return Meaning(metric=f"{speed[1]}_per_s")
+        return Meaning(metric=f"{speed[1]}_per_s".replace("sequences", "samples"))
     if re.fullmatch(r"lr[_/].{1,40}", key):
         return Meaning(metric="learning_rate")
     if _PART.fullmatch(key) and not _NO_PART.search(key):

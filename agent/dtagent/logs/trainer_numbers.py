@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from dtagent.logs.trainer_names import HELD_OUT, OF_AN_EPOCH, WHOLE_STEP, Meaning, key_of, meaning_of
+from dtagent.logs.trainer_names import ALL_OVER, HELD_OUT, OF_AN_EPOCH, WHOLE_STEP, Meaning, key_of, meaning_of
 
 MAX_NUMBERS = 40
 """Numbers that are taken from one line."""
@@ -59,6 +59,8 @@ class Numbers:
     step_name: str = ""
     step_of: int | None = None
     """How many steps there are, where that stands behind it."""
+    others: int = 0
+    """Numbers whose name is not known."""
 
     def loss(self) -> float | None:
         """Return the loss of the training; of several the one that is named most plainly."""
@@ -79,10 +81,9 @@ class Numbers:
         if take("_forward_s", None) is not None:
             step_s = None  # ESPnet's `iter_time` is that of loading.
         if step_s and math.isfinite(step_s) and step_s > 0:
+            self.metrics.setdefault("steps_per_s", float(f"{1 / step_s:.5g}"))
             if batch:
                 self.metrics.setdefault("samples_per_s", batch / step_s)
-            else:
-                self.metrics.setdefault("steps_per_s", float(f"{1 / step_s:.5g}"))
         if bare is not None:
             self.metrics.setdefault("samples_per_s", bare)
         self.metrics = {name: number for name, number in self.metrics.items() if not name.startswith("_")}
@@ -110,7 +111,10 @@ def numbers_of(text: str) -> Numbers:
         if _take_speed(found, text, end, number, unit):
             continue
         name = gap[-MAX_NAME:]
-        count += _take_named(found, text, value, name, is_held_out=held_from < begin)
+        if not _take_named(found, text, value, name, is_held_out=held_from < begin):
+            found.others += name.endswith(("=", ": ", ":"))
+            continue
+        count += 1
         if count == MAX_NUMBERS:
             break
     return found
@@ -150,6 +154,8 @@ def _take_named(found: Numbers, text: str, value: re.Match[str], before: str, *,
             is_timed, seconds = True, 0.001 if spelt[1] == "ms" else 1.0
     for place, key in enumerate(_keys(before)):
         meaning = meaning_of(key)
+        if meaning is None and "/" in key and _take_pair(found, key, number, value, text):
+            return True
         if meaning is None and key == WHOLE_STEP and not place:
             meaning = meaning_of("step")
         if is_timed and meaning is not None and meaning.step:
@@ -186,14 +192,28 @@ def _take(
         _take_metric(found.metrics, meaning.metric, number, value[2].lower(), seconds=seconds)
 
 
+def _take_pair(found: Numbers, key: str, number: float, value: re.Match[str], text: str) -> bool:
+    """Take both of `epoch/iter: 0/19` and the like; return whether the line has both."""
+    second = _OF.match(text, value.end())
+    names = key.split("/")
+    if second is None or len(names) != 2:
+        return False
+    for name, told in zip(names, (number, float(second[1])), strict=True):
+        meaning = meaning_of(name)
+        if name == "epoch":
+            found.metrics.setdefault("epoch", told)
+        elif meaning is not None and meaning.step and math.isfinite(told):
+            found.step, found.step_rank, found.step_name = int(told), meaning.step, name
+    return True
+
+
 def _take_step(found: Numbers, key: str, rank: int, number: float, value: re.Match[str], text: str) -> None:
-    if (
-        rank <= found.step_rank
-        or value[2]
-        or not math.isfinite(number)
-        or not 0 <= number < _HUGE
-        or number != int(number)
-    ):
+    number *= _FACTORS.get(value[2].lower(), 1.0)
+    if not math.isfinite(number) or not 0 <= number < _HUGE or number != int(number):
+        return
+    # Of litgpt's `iter 10 step 5` the first counts, though the second counts more: it comes more often.
+    is_rarer = found.step_name == "iter" and rank < ALL_OVER and found.step is not None and found.step > number
+    if rank <= found.step_rank or is_rarer:
         return
     length = _OF.match(text, value.end())
     if key in OF_AN_EPOCH and length is None and "epoch" not in found.metrics:

@@ -25,6 +25,9 @@ _COMPOSER = re.compile(
 _ESPNET = re.compile(r"(\d{1,9})epoch:train:\d{1,12}-(\d{1,12})batch:")
 
 
+_CATALYST = re.compile(r"\W{0,8}train \((\d{1,9})/\d{1,9}\) ")
+
+
 class Place(NamedTuple):
     """Where a line says that the training is."""
 
@@ -33,6 +36,8 @@ class Place(NamedTuple):
     """In the epoch, or in all."""
     length: int | None = None
     """Of the epoch, in the same unit."""
+    is_block: bool = False
+    """Whether indented lines follow that are of it."""
     is_in_samples: bool = False
 
 
@@ -49,6 +54,9 @@ def place_of(text: str) -> Place | None:
     found = _PAIR.match(text) or _ESPNET.search(text)
     if found:
         return Place(int(found[1]), int(found[2]))
+    found = _CATALYST.match(text)
+    if found:
+        return Place(int(found[1]), None)
     found = _BEHIND.search(text)
     if found:
         return Place(None, int(found[1]), int(found[2]), is_in_samples=True)
@@ -60,7 +68,7 @@ def heading_of(text: str) -> Place | None:
     """Return the place that a line of its own tells for those below it: `Epoch 3`, `[epoch=1][batch=5/50]:`."""
     found = _COMPOSER.search(text)
     if found:
-        return Place(int(found[1]) if found[1] else None, int(found[2]), int(found[3]))
+        return Place(int(found[1]) if found[1] else None, int(found[2]), int(found[3]), is_block=True)
     found = _HEADING.search(text)
     if not found:
         return None

@@ -18,15 +18,18 @@ HINTS = (
     b"rain ",
     b"rain:",
     b"timesteps",
+    b"tep",
+    b"teration",
+    b"SPS",
     b"[batch=",
     b"\n|",
     b"\r\r",
 )
-"""A line without any of these does not matter: a loss, DeepSpeed's, an epoch, Composer's, a box, a bar drawn again."""
+"""A line without any of these does not matter: a loss, a step, an epoch, a speed, a box, a bar drawn again."""
 _BOX = b"|"
 _HINT = re.compile(rb"\A\||" + b"|".join(re.escape(hint) for hint in HINTS))
-_ROW = re.compile(rb"(?:^|(?<=[\r\n]))[ \t]*\d|" + _HINT.pattern)
-"""The same and any line that begins with a number, as rows of a table do."""
+_ROW = re.compile(rb"(?:^|(?<=[\r\n]))(?:[ \t]+\S|\d)|" + _HINT.pattern)
+"""The same and any line that begins with a number or with blanks, as rows of a table do."""
 _BREAK = re.compile(rb"[\r\n]")
 
 
