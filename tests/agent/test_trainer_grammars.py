@@ -187,7 +187,7 @@ def test_a_table_that_is_drawn_again_tells_each_row_once() -> None:
 
 NOT_OF_TRAINING = {
     "configuration": "Steps: 32\nepochs: 10\nsteps: 1000\nbatch_size: 64\nlr: 0.001\nloss: mse\nloss_weight: "
-    "0.5\nstep: 100",
+    "0.5\nstep: 100\nscheduler: step, lr: 0.1, step: 30, gamma: 0.1",
     "arguments": "Namespace(batch_size=64, epochs=14, lr=1.0, steps=32, step=5, loss_scale=128)\n"
     "args: lr=0.1 step=100 loss=0.5\nTrainingArguments(max_steps=-1, learning_rate=5e-05)\nrun.py --step 5 --loss 0.5",
     "a dictionary of settings": "{'lr': 0.01, 'best_train_loss': inf, 'log_interval': 10, 'name': 'a', 'device': "

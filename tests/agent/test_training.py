@@ -458,6 +458,46 @@ def test_strange_things_in_place_of_logs_do_no_harm(files: AttemptFiles) -> None
     assert [(body["rank"], body["step"]) for body in written(files)] == [(3, 4)]
 
 
+def reports_of_steps(
+    files: AttemptFiles, monkeypatch: pytest.MonkeyPatch, line: str, *, every_s: float = 1.0
+) -> list[dict[str, Any]]:
+    """Print five steps at a time, and look after each."""
+    clock = [1000.0]
+    monkeypatch.setattr(trainer_metrics.time, "monotonic", lambda: clock[0])
+    followed = Training()
+    for look in range(12):
+        for step in range(5 * look, 5 * look + 5):
+            say(files, "0.out", line.format(step=step).encode())
+        clock[0] += every_s
+        followed.look(files)
+    return written(files)
+
+
+def test_steps_a_second_are_counted_where_no_line_tells_a_speed(
+    files: AttemptFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = reports_of_steps(files, monkeypatch, "step {step} loss 2.5\n")
+    assert [body["step"] for body in found] == list(range(60))
+    told = [body["steps_per_s"] for body in found if "steps_per_s" in body]
+    assert told == [pytest.approx(5.0)] * 8
+
+
+def test_steps_that_take_long_have_a_speed_too(files: AttemptFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = reports_of_steps(files, monkeypatch, "step {step} loss 2.5\n", every_s=200.0)
+    assert found[-1]["steps_per_s"] == pytest.approx(0.025)
+
+
+def test_what_counts_samples_gets_samples_a_second(files: AttemptFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = reports_of_steps(files, monkeypatch, "Train Epoch: 1 [{step}/60000 (0%)]\tLoss: 2.301\n")
+    assert found[-1]["samples_per_s"] == pytest.approx(5.0)
+    assert "steps_per_s" not in found[-1]
+
+
+def test_a_speed_of_the_trainer_is_left_as_it_is(files: AttemptFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = reports_of_steps(files, monkeypatch, "step {step} loss 2.5 tok/s: 100\n")
+    assert not any("steps_per_s" in body for body in found)
+
+
 def test_the_last_lines_of_a_rank_reach_a_client_before_the_end(tmp_path: Path) -> None:
     script = "for step in range(5): print(f'step {step} loss 2.5')\nprint('step 5 loss 1.5', end='')"
     with Conversation(tmp_path / "root") as agent:

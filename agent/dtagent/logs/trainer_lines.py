@@ -40,8 +40,9 @@ _IS_SETTING = re.compile(
     r"Namespace\(|Arguments\(|Config\(| --\w|\b(?:args|arguments|config|hparams)\b\S{0,2}[:=]", re.IGNORECASE
 )
 """A line of settings, which are no metrics."""
-_SPEEDS = ("steps_per_s", "samples_per_s", "tokens_per_s", "tokens_per_s_per_gpu")
-_TOLD = {"loss", "learning_rate", *_SPEEDS}
+SPEEDS = ("steps_per_s", "samples_per_s", "tokens_per_s", "tokens_per_s_per_gpu")
+"""What tells of how fast it goes."""
+_TOLD = {"loss", "learning_rate", *SPEEDS}
 """What a line without a step may tell of the one that a heading has named."""
 
 
@@ -153,7 +154,7 @@ class TrainerLines:
         if meaning.step == ALL_OVER and math.isfinite(value):
             self._box["step"] = int(value)
             self._has_steps = True
-        elif meaning.metric in _SPEEDS or meaning.metric == "learning_rate":
+        elif meaning.metric in SPEEDS or meaning.metric == "learning_rate":
             self._box[meaning.metric] = value
         elif meaning.loss == 0 and "step" in self._box:
             found, self._box = {**self._box, "loss": value}, {}

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from dtagent.locations import AttemptFiles
+from dtagent.logs.step_pace import StepPace
 from dtagent.logs.trainer_bars import MOST_BARS, Bar, bars, untitled_bar
-from dtagent.logs.trainer_lines import TrainerLines, plain
+from dtagent.logs.trainer_lines import SPEEDS, TrainerLines, plain
 from dtagent.logs.trainer_search import MAX_LINE_BYTES, count_hints, some_spans, spans
 from dtagent.system import untrusted_files
 
@@ -132,6 +133,9 @@ class _Rank:
     """The newest report, where none may be given now."""
     lines: dict[str, float] = field(default_factory=dict)
     """How many lines of each stream may be read."""
+    pace: StepPace = field(default_factory=StepPace)
+    tells_speed: bool = False
+    """Whether its lines do."""
 
     def draw(self, bar: Bar) -> None:
         """Take in a bar."""
@@ -140,6 +144,17 @@ class _Rank:
             del self.counts[next(iter(self.counts))]
         self.counts[bar.length] = count
         count.draw(bar)
+
+    def time(self, reports: list[dict[str, Any]], now: float) -> None:
+        """Give the newest report the steps a second since those before, where the trainer tells no speed."""
+        self.tells_speed = self.tells_speed or any(name in report for report in reports for name in SPEEDS)
+        newest = next((report for report in reversed(reports) if "step" in report), None)
+        if newest is None or self.tells_speed:
+            return
+        pace = self.pace.take(newest["step"], now)
+        if pace is not None:
+            in_samples = any(reader.is_in_samples for reader in self.readers.values())
+            newest["samples_per_s" if in_samples else "steps_per_s"] = pace
 
     def place(self, reports: list[dict[str, Any]]) -> None:
         """Give the losses without a step those that the bars showed meanwhile, evenly: nothing says which was whose."""
@@ -193,6 +208,7 @@ class _Attempt:
                 rank.lines[stream] = min(LINES_BURST, rank.lines.get(stream, LINES_BURST) + elapsed_s * LINES_PER_S)
                 reports += self._read(rank, stream, is_over=is_over)
             rank.place(reports)
+            rank.time(reports, self._looked_at)
             # A bar that nobody took at this look or the one before was drawn for something else.
             rank.redrawn = deque(bar for bar in rank.redrawn if bar[0] == self._looks)
             if reports:

@@ -47,7 +47,7 @@ def place_of(text: str) -> Place | None:
     if found:
         # PyTorch's MNIST example and open_clip count samples; timm, whose line begins without `Epoch`, batches.
         in_samples = bool(found[4]) and "poch" in found[0]
-        return Place(int(found[1]), int(found[2]), int(found[3]), in_samples)
+        return Place(int(found[1]), int(found[2]), int(found[3]), is_in_samples=in_samples)
     found = _TWO_BRACKETS.match(text)
     if found:
         return Place(int(found[1]), int(found[2]), int(found[3]))
