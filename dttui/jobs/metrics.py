@@ -36,6 +36,8 @@ class MetricStream:
         self.skipped_bytes = 0
         self.unread_lines = 0
         """Of the logs, what the agent did not look for metrics in."""
+        self.dropped_patterns: tuple[str, ...] = ()
+        """The job's own metrics whose expressions take too long, and are looked for no more."""
         self._rest = b""
         self._is_overlong = False
 
@@ -63,6 +65,7 @@ class MetricStream:
             if body is not None and "at" in body:  # The agent's own note on how far it has read.
                 self.skipped_bytes += int(_finite(body.get("skipped_bytes")) or 0)
                 self.unread_lines += int(_finite(body.get("unread_lines")) or 0)
+                self.dropped_patterns = _names(body.get("dropped_patterns")) or self.dropped_patterns
             elif body is not None:
                 found.append((end, _metric(body, lowest_rank, received, world_size)))
             elif line.strip() and not self._is_overlong:
@@ -128,6 +131,10 @@ def _metric(body: dict[str, Any], lowest_rank: int, received: float, world_size:
         or None,
         **known,
     )
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    return tuple(str(name)[:MAX_QUOTED] for name in value[:MAX_EXTRA]) if isinstance(value, list) else ()
 
 
 def _quoted(line: bytes) -> str:

@@ -13,9 +13,9 @@ import re
 from dtagent.logs.trainer_bars import TitledBar, steps_per_s, titled_bar
 from dtagent.logs.trainer_names import ALL_OVER, WHOLE_STEP, Meaning, key_of, meaning_of
 from dtagent.logs.trainer_numbers import MAX_NUMBERS, NUMBER, Numbers, numbers_of, to_number
-from dtagent.logs.trainer_places import Place, StepCount, heading_of, place_of
+from dtagent.logs.trainer_places import LinePlace, StepCount, heading_of, place_of
 from dtagent.logs.trainer_search import MAX_LINE_BYTES
-from dtagent.logs.trainer_tables import Columns, Row, box_row, columns_of
+from dtagent.logs.trainer_tables import TableColumns, TableRow, box_row, columns_of
 
 MOST_BOXED = 64
 """Numbers of one box that are kept."""
@@ -54,8 +54,8 @@ class TrainerLines:
         """Keras', on a line of its own."""
         self._count = StepCount()
         self._bar_count = StepCount()
-        self._heading: Place | None = None
-        self._columns: Columns | None = None
+        self._heading: LinePlace | None = None
+        self._columns: TableColumns | None = None
         self._is_in_block = False
         self._box: dict[str, float] = {}
         self._last_step: int | None = None
@@ -161,7 +161,7 @@ class TrainerLines:
             return found
         return None
 
-    def _of_row(self, row: Row) -> dict[str, float]:
+    def _of_row(self, row: TableRow) -> dict[str, float]:
         numbers = Numbers(metrics=dict(row.numbers))
         numbers.settle()
         found = numbers.metrics
@@ -209,7 +209,7 @@ class TrainerLines:
             known["step"] = step
         return known
 
-    def _step(self, numbers: Numbers, place: Place | None) -> int | None:
+    def _step(self, numbers: Numbers, place: LinePlace | None) -> int | None:
         """Return the step that a line names, over all epochs."""
         epoch = numbers.metrics.get("epoch")
         whole = int(epoch) if epoch is not None and math.isfinite(epoch) and epoch == int(epoch) else None
@@ -233,7 +233,7 @@ class TrainerLines:
             return self._count.step(None, numbers.step, numbers.step_of) if is_anew else numbers.step
         return self._count.step(whole, numbers.step, numbers.step_of, is_exact=numbers.step_rank < 2)
 
-    def _placed(self, place: Place, position: int) -> int | None:
+    def _placed(self, place: LinePlace, position: int) -> int | None:
         """Return the step of a line that has it in brackets alone: before the loss it may also be a rank."""
         if place.is_in_samples:
             self.is_in_samples = self._has_steps = True

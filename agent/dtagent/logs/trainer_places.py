@@ -28,7 +28,7 @@ _ESPNET = re.compile(r"(\d{1,9})epoch:train:\d{1,12}-(\d{1,12})batch:")
 _CATALYST = re.compile(r"\W{0,8}train \((\d{1,9})/\d{1,9}\) ")
 
 
-class Place(NamedTuple):
+class LinePlace(NamedTuple):
     """Where a line says that the training is."""
 
     epoch: int | None
@@ -41,38 +41,38 @@ class Place(NamedTuple):
     is_in_samples: bool = False
 
 
-def place_of(text: str) -> Place | None:
+def place_of(text: str) -> LinePlace | None:
     """Return the place that a line names by where its numbers stand; `None` where it does so by words or not at all."""
     found = _EPOCH_AND_PLACE.search(text)
     if found:
         # PyTorch's MNIST example and open_clip count samples; timm, whose line begins without `Epoch`, batches.
         in_samples = bool(found[4]) and "poch" in found[0]
-        return Place(int(found[1]), int(found[2]), int(found[3]), is_in_samples=in_samples)
+        return LinePlace(int(found[1]), int(found[2]), int(found[3]), is_in_samples=in_samples)
     found = _TWO_BRACKETS.match(text)
     if found:
-        return Place(int(found[1]), int(found[2]), int(found[3]))
+        return LinePlace(int(found[1]), int(found[2]), int(found[3]))
     found = _PAIR.match(text) or _ESPNET.search(text)
     if found:
-        return Place(int(found[1]), int(found[2]))
+        return LinePlace(int(found[1]), int(found[2]))
     found = _CATALYST.match(text)
     if found:
-        return Place(int(found[1]), None)
+        return LinePlace(int(found[1]), None)
     found = _BEHIND.search(text)
     if found:
-        return Place(None, int(found[1]), int(found[2]), is_in_samples=True)
+        return LinePlace(None, int(found[1]), int(found[2]), is_in_samples=True)
     found = _ALONE.match(text)
-    return Place(None, int(found[1]), int(found[2]) if found[2] else None) if found else None
+    return LinePlace(None, int(found[1]), int(found[2]) if found[2] else None) if found else None
 
 
-def heading_of(text: str) -> Place | None:
+def heading_of(text: str) -> LinePlace | None:
     """Return the place that a line of its own tells for those below it: `Epoch 3`, `[epoch=1][batch=5/50]:`."""
     found = _COMPOSER.search(text)
     if found:
-        return Place(int(found[1]) if found[1] else None, int(found[2]), int(found[3]), is_block=True)
+        return LinePlace(int(found[1]) if found[1] else None, int(found[2]), int(found[3]), is_block=True)
     found = _HEADING.search(text)
     if not found:
         return None
-    return Place(int(found[3]), None) if found[1] else Place(None, int(found[3]))
+    return LinePlace(int(found[3]), None) if found[1] else LinePlace(None, int(found[3]))
 
 
 class StepCount:

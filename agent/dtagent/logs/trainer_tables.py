@@ -28,7 +28,7 @@ _TIMES = {"train_iter_(time)": "_step_s"}
 """nerfstudio's."""
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """What a row says."""
 
     step: int | None
@@ -36,7 +36,7 @@ class Row(NamedTuple):
     numbers: dict[str, float]
 
 
-class Columns:
+class TableColumns:
     """What the columns of a table are, by its header."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Columns:
         self._last_step: int | None = None
         self.is_over = False
 
-    def row(self, text: str) -> Row | None:
+    def row(self, text: str) -> TableRow | None:
         """Return what a row says; `None` for what is none, and for one that was drawn before."""
         cells = _cells(text)
         numbers = [_number(cell) for cell in cells[: len(self.header)]]
@@ -66,7 +66,7 @@ class Columns:
             name: value for at, name in self._others.items() if at < len(numbers) and (value := numbers[at]) is not None
         }
         loss = numbers[self._loss]
-        return Row(step, epoch, {**told, "loss": loss} if loss is not None else told)
+        return TableRow(step, epoch, {**told, "loss": loss} if loss is not None else told)
 
     @staticmethod
     def _whole(numbers: list[float | None], at: int | None) -> int | None:
@@ -74,7 +74,7 @@ class Columns:
         return int(value) if value is not None and abs(value) < 1e18 else None
 
 
-def columns_of(text: str) -> Columns | None:
+def columns_of(text: str) -> TableColumns | None:
     """Return the columns of a header that names a loss and a step or an epoch; `None` for other lines."""
     cells = _cells(text)
     if not 3 <= len(cells) <= MAX_COLUMNS or any(_number(cell) is not None for cell in cells):
@@ -100,7 +100,7 @@ def columns_of(text: str) -> Columns | None:
             name = "_step_s" if step is None else None
         if name is not None and name not in others.values():
             others[at] = name
-    return Columns(tuple(keys), step, epoch, loss, others)
+    return TableColumns(tuple(keys), step, epoch, loss, others)
 
 
 def box_row(text: str) -> tuple[str, float | None] | None:
