@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from dttui.spec.durations import DURATION
 from dttui.spec.models import Alert, Cluster, Communication, Job, Node, Run
-from dttui.spec.monitoring import HealthCommand
+from dttui.spec.monitoring import HealthCommand, MetricPattern, Monitoring
 from dttui.spec.quantities import MAX_QUANTITY, BitsPerSecond, Bytes, Nanoseconds
 from dttui.spec.text import ENV_NAME, IMAGE, INTERFACE_NAME, MODULE_NAME, MOUNT
 from dttui.spec.yaml_writer import flow
@@ -113,6 +113,13 @@ def _of_field(model: type[BaseModel], name: str, field: FieldInfo) -> st.SearchS
         return st.sampled_from(["512MiB", "4 GB", "1.5GiB"])
     if model is HealthCommand and name == "command":
         return st.lists(TEXTS, min_size=1, max_size=3).map(tuple)
+    if model is MetricPattern and name == "pattern":
+        return st.sampled_from([r"return of ([-+.\deE]+)", r"'(?P<value>\d+)\"|#: (.)$"])
+    if model is Monitoring and name == "metrics":
+        item = _of(get_args(field.annotation)[0])
+        return st.lists(item, max_size=4, unique_by=lambda said: said["name"] if isinstance(said, dict) else said).map(
+            tuple
+        )
     if name == "on_event":
         return st.none() | st.lists(TEXTS, min_size=1, max_size=3).map(tuple)
     if name in ("dashboard", "settings", "framework_options"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
 from argparse import Namespace
@@ -219,4 +220,5 @@ def _numbers(metric: Metric) -> dict[str, float]:
         for key, value in vars(metric).items()
         if isinstance(value, (int, float)) and key not in ("rank", "time")
     }
-    return {**numbers, **dict(filter(None, [speed_of(metric)]))}
+    broken = dict.fromkeys(metric.not_finite or (), math.nan)
+    return {**numbers, **broken, **dict(filter(None, [speed_of(metric)]))}

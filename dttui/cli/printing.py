@@ -141,7 +141,8 @@ class Printer:
         if text := failure_text(view, directory):
             sys.stderr.write("".join(line for line in text.splitlines(True) if not self._was_said(line)))
         newest = view.newest_metric
-        known = {name: value for name in ("step", "loss") if (value := getattr(newest, name, None)) is not None}
+        known = to_wire(newest) if newest is not None else {}
+        known = {name: known[name] for name in ("step", "loss", "not_finite") if name in known}
         parts = [f"{view.job_id} {state_name(view.state)}", *_metric_parts(known), one_line(view.reason)]
         print(" · ".join(parts))
         print(places_text(view, directory), end="")
@@ -378,8 +379,9 @@ def _metric_parts(data: dict[str, Any]) -> list[str]:
     parts = []
     if "step" in data:
         parts.append(_("step {step}").format(step=f"{data['step']:,}"))
-    if "loss" in data:
-        parts.append(_("loss {loss:.4f}").format(loss=data["loss"]))
+    loss = data.get("loss", math.nan if "loss" in data.get("not_finite", ()) else None)
+    if loss is not None:
+        parts.append(_("loss {loss:.4f}").format(loss=loss))
     if "tokens_per_s" in data:
         parts.append(_("{rate:.1f}k tok/s").format(rate=data["tokens_per_s"] / 1000))
     elif "samples_per_s" in data:

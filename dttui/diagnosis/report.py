@@ -204,7 +204,7 @@ def _facts(explained: Explained, evidence: Evidence) -> str:
     told = [f"{name} {value}" for name, value in pieces]
     if failure.rank is not None:
         metric = evidence.metrics.get(failure.rank)
-        told += _progress(metric.step, metric.loss) if metric is not None else []
+        told += _progress(metric.step, metric.loss_as_told) if metric is not None else []
     return "    ".join(told)
 
 

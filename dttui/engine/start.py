@@ -159,7 +159,7 @@ class GangStart:
         fence_s = bound.plan.recovery.self_fence_s
         health = bound.plan.health
         requests = await asyncio.to_thread(
-            StartRequests, attempt, nodes, GRACE_S, self._secrets, cap, key, fence_s, health
+            StartRequests, attempt, nodes, GRACE_S, self._secrets, cap, key, fence_s, health, bound.plan.metric_patterns
         )
         await on_all(self._nodes, self._log, lambda node: node.start(requests))
         return bound
@@ -198,6 +198,10 @@ class GangStart:
                 message = msg("{host}: its agent is too old for monitoring.health: it never runs the command",
                                host=start.name)  # fmt: skip
                 self._log.tell(warning("health-old-agent", start.name, message, hint))
+            if self._plan.metric_patterns and not start.searches_metrics:
+                message = msg("{host}: its agent is too old for the expressions in monitoring.metrics",
+                               host=start.name)  # fmt: skip
+                self._log.tell(warning("metrics-old-agent", start.name, message, hint))
             if self._plan.recovery.straggler_s is not None and not start.tells_call_times:
                 message = msg("{host}: its agent is too old for recovery.straggler_s, which looks at its GPUs and the "
                               "steps of its ranks alone", host=start.name)  # fmt: skip

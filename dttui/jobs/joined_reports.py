@@ -6,8 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from dtagent.protocol.events import Metric
+from dtagent.protocol.metric_fields import metrics_of
 
 from dttui.jobs.figures import Figure
+
+MOST_EXTRA = 64
+"""Numbers under names of their own that are kept of all reports of a rank together; the newest."""
 
 
 def communication_of(reports: Iterable[Metric], estimated_share: float | None) -> Figure | None:
@@ -25,17 +29,18 @@ def communication_of(reports: Iterable[Metric], estimated_share: float | None) -
 
 
 def carried(earlier: Metric, later: Metric) -> Metric:
-    """Return the later report of a rank; a line at the end of an epoch, or of an evaluation, may name no step."""
-    share = earlier.communication_percent if later.communication_percent is None else later.communication_percent
+    """Return the later report of a rank, with what the earlier told and it does not: of each name the last counts.
+
+    A line at the end of an epoch, of an evaluation or of the training names neither step nor loss, for one.
+    """
     if later.is_of_payload:
-        return replace(earlier, communication_percent=share)
-    is_broken = "loss" in (later.not_finite or ())
-    return replace(
-        later,
-        communication_percent=share,
-        step=earlier.step if later.step is None else later.step,
-        loss=earlier.loss if later.loss is None and not is_broken else later.loss,
-    )
+        return replace(earlier, communication_percent=later.communication_percent)
+    told = {name for name in ("step", *metrics_of(Metric)) if getattr(later, name) is not None}
+    told |= {*later.extra, *(later.not_finite or ())}
+    kept = {name: getattr(earlier, name) for name in ("step", *metrics_of(Metric)) if name not in told}
+    extra = {name: value for name, value in earlier.extra.items() if name not in told} | later.extra
+    broken = [name for name in earlier.not_finite or () if name not in told] + (later.not_finite or [])
+    return replace(later, **kept, extra=dict([*extra.items()][-MOST_EXTRA:]), not_finite=broken or None)
 
 
 def joined(earlier: Metric, later: Metric) -> Metric:

@@ -20,6 +20,8 @@ MAX_LINE_BYTES = 4096
 """A script writes a line in one write of at most so much; what is longer is no line of ours."""
 MAX_QUOTED = 200
 """Characters of a line that are told to a person."""
+_PLACES = ("step", "rank", "time")
+"""Keys of a line that are no metric."""
 _MOST_COUNT = 1 << 62
 """Of steps and ranks: no job has more."""
 
@@ -34,6 +36,8 @@ class MetricStream:
         self.skipped_bytes = 0
         self.unread_lines = 0
         """Of the logs, what the agent did not look for metrics in."""
+        self.dropped_patterns: tuple[str, ...] = ()
+        """The job's own metrics whose expressions take too long, and are looked for no more."""
         self._rest = b""
         self._is_overlong = False
 
@@ -61,6 +65,7 @@ class MetricStream:
             if body is not None and "at" in body:  # The agent's own note on how far it has read.
                 self.skipped_bytes += int(_finite(body.get("skipped_bytes")) or 0)
                 self.unread_lines += int(_finite(body.get("unread_lines")) or 0)
+                self.dropped_patterns = _names(body.get("dropped_patterns")) or self.dropped_patterns
             elif body is not None:
                 found.append((end, _metric(body, lowest_rank, received, world_size)))
             elif line.strip() and not self._is_overlong:
@@ -115,24 +120,29 @@ def _metric(body: dict[str, Any], lowest_rank: int, received: float, world_size:
     known = {REPORTED[key]: number for key, number in numbers.items() if key in REPORTED}
     if PER_GPU in numbers:
         known.setdefault("tokens_per_s", numbers[PER_GPU] * world_size)
-    rest = [(key, number) for key, number in numbers.items() if key not in (*REPORTED, "step", "rank", "time")]
+    rest = [(key, number) for key, number in numbers.items() if key not in (*REPORTED, *_PLACES)]
     step, rank = numbers.get("step"), numbers.get("rank", lowest_rank)
     return Metric(
         rank=int(min(max(rank, -1), _MOST_COUNT)),
         step=None if step is None or abs(step) > _MOST_COUNT else int(step),
         time=timestamp_or(numbers.get("time", received), received),
         extra=dict(rest[:MAX_EXTRA]),
-        not_finite=[REPORTED[key] for key, value in body.items() if key in REPORTED and _is_broken(value)] or None,
+        not_finite=[REPORTED.get(key, key) for key, value in body.items() if _is_broken(key, value)][:MAX_EXTRA]
+        or None,
         **known,
     )
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    return tuple(str(name)[:MAX_QUOTED] for name in value[:MAX_EXTRA]) if isinstance(value, list) else ()
 
 
 def _quoted(line: bytes) -> str:
     return line[: 4 * MAX_QUOTED].decode(errors="replace").strip()[:MAX_QUOTED]
 
 
-def _is_broken(value: Any) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
+def _is_broken(key: str, value: Any) -> bool:
+    return (key in REPORTED or key.endswith("loss")) and isinstance(value, float) and not math.isfinite(value)
 
 
 def _finite(value: Any) -> float | None:

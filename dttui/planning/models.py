@@ -173,6 +173,8 @@ class Plan(_Value):
     and ranks are as planned."""
     log_cap_bytes: int = 2 << 30
     """Of each rank's stdout and stderr, how much is kept on the host's disk."""
+    metric_patterns: dict[str, str] = Field(default_factory=dict)
+    """Name of a metric → expression that it is looked for by in the ranks' output."""
     require_process_group: Literal["auto", True, False] = "auto"
     """Whether all ranks must form one process group, as the job has it."""
     health: HealthPolicy | None = None

@@ -148,6 +148,7 @@ def plan(
         rendezvous_timeout_s=job.communication.rendezvous_timeout_s,
         min_nodes=least,
         log_cap_bytes=job.monitoring.log_cap,
+        metric_patterns=job.monitoring.metric_patterns,
         require_process_group=job.require_process_group,
         recovery=policy_of(job.recovery, inventory, least),
         health=health_of(job),

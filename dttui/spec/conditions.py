@@ -156,6 +156,19 @@ def parse_pattern(text: str) -> re.Pattern[str]:
     return pattern
 
 
+def parse_metric_pattern(text: str) -> re.Pattern[str]:
+    """Compile a regular expression that finds a number. Raises ValueError as `parse_pattern`, and without a group."""
+    pattern = parse_pattern(text)
+    if pattern.groups != 1 and "value" not in pattern.groupindex:
+        raise ValueError(
+            with_hint(
+                _("{pattern} needs one group, which is the number").format(pattern=shown(text)),
+                _("write it as in {example}").format(example=r"return of ([-+.\deE]+)"),
+            )
+        )
+    return pattern
+
+
 def _split(text: str) -> tuple[str, float]:
     """Return what comes before `for`, and the seconds after it."""
     match = _FOR.search(text)

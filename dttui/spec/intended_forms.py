@@ -87,7 +87,7 @@ def _as_list(model: type[BaseModel], path: PathKey, value: Any) -> list[Any] | N
     sections = models_at(model, item)
     if any(_fits(section, value) for section in sections):
         return [_plain(value)]
-    if sections:
+    if sections and str not in annotations_at(model, item):
         meant = _meant(model, item, value)
         return None if meant is None else [meant]
     if isinstance(value, str):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
 from dttui.i18n import _
-from dttui.spec.conditions import parse_metric, parse_pattern, parse_state
+from dttui.spec.conditions import parse_metric, parse_metric_pattern, parse_pattern, parse_state
 from dttui.spec.durations import DURATION, parse_duration
 from dttui.spec.effects import FOR_SCRIPT, LAUNCHED
 from dttui.spec.free_values import FreeValues
@@ -17,6 +17,8 @@ from dttui.spec.quantities import Bytes
 from dttui.spec.section import Section
 from dttui.spec.text import Label, Text
 
+MOST_METRIC_PATTERNS = 16
+"""That one job may have; an agent looks for no more."""
 MOST_HEALTH_S = 24 * 3600.0
 LEAST_LOG_CAP = 1 << 20
 MOST_LOG_CAP = 1 << 40
@@ -136,11 +138,31 @@ def _bounded(size: int) -> int:
     return size
 
 
+class MetricPattern(Section):
+    """A metric that is read from what the ranks print, where their lines are of no known form."""
+
+    name: Annotated[Label, Field(max_length=64)]
+    """What it is called; `loss`, `step`, `tokens_per_s` and the like are what they are elsewhere."""
+    pattern: Annotated[str, _condition(parse_metric_pattern)] = Field(json_schema_extra=LAUNCHED)
+    """Regular expression of Python's, looked for in each line of the ranks' output; of a line the first 4 KB count. The
+    number is in its only group, or in the one called `value`."""
+
+
+def _kind_of_metric(item: object) -> str:
+    # A word that is no key: it is part of the path to a mistake.
+    return "an expression" if isinstance(item, (dict, MetricPattern)) else "a name"
+
+
+WatchedMetric = Annotated[
+    Annotated[str, Tag("a name")] | Annotated[MetricPattern, Tag("an expression")], Discriminator(_kind_of_metric)
+]
+
+
 class Monitoring(Section):
     """What is watched."""
 
-    metrics: tuple[str, ...] = ()
-    """Names of metrics; an open list."""
+    metrics: tuple[WatchedMetric, ...] = ()
+    """Names of metrics, an open list; or each with the regular expression that finds it in the ranks' output."""
     alerts: tuple[Alert, ...] = Field(default=(), max_length=32)
     """What to raise an alert about while the job runs."""
     health: HealthCommand | None = None
@@ -167,3 +189,24 @@ class Monitoring(Section):
     """Logging."""
     visualization: Visualization | None = None
     """Dashboards."""
+
+    @field_validator("metrics")
+    @classmethod
+    def _named_once(cls, metrics: tuple[WatchedMetric, ...]) -> tuple[WatchedMetric, ...]:
+        names = [item.name for item in metrics if isinstance(item, MetricPattern)]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(_("two expressions find {name}").format(name=twice))
+        if len(names) > MOST_METRIC_PATTERNS:
+            raise ValueError(_("more than {count} expressions").format(count=MOST_METRIC_PATTERNS))
+        return metrics
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """All of `metrics` by name."""
+        return tuple(item if isinstance(item, str) else item.name for item in self.metrics)
+
+    @property
+    def metric_patterns(self) -> dict[str, str]:
+        """Those that are looked for, with what finds them."""
+        return {item.name: item.pattern for item in self.metrics if isinstance(item, MetricPattern)}

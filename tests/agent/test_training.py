@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from dtagent.locations import AttemptFiles
 from dtagent.logs import trainer_metrics
-from dtagent.logs.trainer_lines import MAX_LINE_BYTES, TrainerLines, some_spans, spans
+from dtagent.logs.trainer_lines import TrainerLines
 from dtagent.logs.trainer_metrics import Training
+from dtagent.logs.trainer_search import MAX_LINE_BYTES, some_spans, spans
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -162,6 +163,7 @@ def test_megatron_reports_a_loss_that_it_leaves_out_as_no_number(files: AttemptF
         "loss_scale": 1.0,
         "tflops_per_gpu": 412.3,
         "samples_per_s": pytest.approx(128 / 1.2345),
+        "steps_per_s": pytest.approx(1 / 1.2345, rel=1e-3),
     }
     assert (second["step"], second["val_loss"]) == (20, 9.101112)
     assert math.isnan(second["loss"])
@@ -182,8 +184,8 @@ def test_torchtitan_tells_the_speed_of_one_gpu(files: AttemptFiles) -> None:
 
 def test_nanogpts_estimates_are_kept_apart_from_the_loss_of_a_step(files: AttemptFiles) -> None:
     assert found_in(files, "nanogpt") == [
-        {"step": 0, "train_loss": 10.9866, "val_loss": 10.9868, "loss": 10.9887},
-        {"step": 10, "loss": 9.7310, "mfu_percent": 17.35},
+        {"step": 0, "train_loss": 10.9866, "val_loss": 10.9868, "loss": 10.9887, "steps_per_s": 0.010182},
+        {"step": 10, "loss": 9.7310, "mfu_percent": 17.35, "steps_per_s": 0.73963},
     ]
 
 
@@ -209,16 +211,16 @@ def test_keras_counts_batches_over_epochs(files: AttemptFiles) -> None:
         (
             "[2026-11-21 10:00:00,000] [INFO] [logging.py:96:log_dist] [Rank 0] "
             "steps: 10 loss: 4.5000 iter time (s): 0.300 samples/sec: 53.333",
-            {"step": 10, "loss": 4.5, "samples_per_s": 53.333},
+            {"step": 10, "loss": 4.5, "samples_per_s": 53.333, "steps_per_s": 3.3333},
         ),
         (
             "steps: 20 loss: 4.2511 iter time (s): 0.300 samples/sec: 53.333",
-            {"step": 20, "loss": 4.2511, "samples_per_s": 53.333},
+            {"step": 20, "loss": 4.2511, "samples_per_s": 53.333, "steps_per_s": 3.3333},
         ),
         ("max steps: 500 | loss: 2.5", None),
         ("loss after 100 steps: 2.5", None),
         ("{'loss': None, 'epoch': 1.0}", None),
-        ("loss: 0.3, step: None", None),
+        ("loss: 0.3, step: None", {"loss": 0.3}),
         ("loss 0.3", None),
         ("loading the loss function of step 10", None),
         ("We lost 3 hosts at step 7", None),
@@ -454,6 +456,46 @@ def test_strange_things_in_place_of_logs_do_no_harm(files: AttemptFiles) -> None
     say(files, "3.err", b"\x00\xff" * 5000 + b"\nstep 4 loss 1.0\n")
     Training().look(files, is_over=True)
     assert [(body["rank"], body["step"]) for body in written(files)] == [(3, 4)]
+
+
+def reports_of_steps(
+    files: AttemptFiles, monkeypatch: pytest.MonkeyPatch, line: str, *, every_s: float = 1.0
+) -> list[dict[str, Any]]:
+    """Print five steps at a time, and look after each."""
+    clock = [1000.0]
+    monkeypatch.setattr(trainer_metrics.time, "monotonic", lambda: clock[0])
+    followed = Training()
+    for look in range(12):
+        for step in range(5 * look, 5 * look + 5):
+            say(files, "0.out", line.format(step=step).encode())
+        clock[0] += every_s
+        followed.look(files)
+    return written(files)
+
+
+def test_steps_a_second_are_counted_where_no_line_tells_a_speed(
+    files: AttemptFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = reports_of_steps(files, monkeypatch, "step {step} loss 2.5\n")
+    assert [body["step"] for body in found] == list(range(60))
+    told = [body["steps_per_s"] for body in found if "steps_per_s" in body]
+    assert told == [pytest.approx(5.0)] * 8
+
+
+def test_steps_that_take_long_have_a_speed_too(files: AttemptFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = reports_of_steps(files, monkeypatch, "step {step} loss 2.5\n", every_s=200.0)
+    assert found[-1]["steps_per_s"] == pytest.approx(0.025)
+
+
+def test_what_counts_samples_gets_samples_a_second(files: AttemptFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = reports_of_steps(files, monkeypatch, "Train Epoch: 1 [{step}/60000 (0%)]\tLoss: 2.301\n")
+    assert found[-1]["samples_per_s"] == pytest.approx(5.0)
+    assert "steps_per_s" not in found[-1]
+
+
+def test_a_speed_of_the_trainer_is_left_as_it_is(files: AttemptFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = reports_of_steps(files, monkeypatch, "step {step} loss 2.5 tok/s: 100\n")
+    assert not any("steps_per_s" in body for body in found)
 
 
 def test_the_last_lines_of_a_rank_reach_a_client_before_the_end(tmp_path: Path) -> None:

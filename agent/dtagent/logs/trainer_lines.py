@@ -1,327 +1,331 @@
 """Reads training metrics out of the lines that trainers print. Pure: bytes to numbers; no line makes it raise.
 
-The shapes come from the trainers' sources and real output, of which tests/agent/trainer_output has samples.
+The shapes come from the trainers' sources and real output, of which tests/agent/trainer_output and tests/material/logs
+have samples. A line is read by the first of these that knows it: a dictionary, a row of a box or a table, a bar, Keras'
+line, and the names before its numbers.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
 
-from dtagent.protocol.events import PER_GPU, PRINTED
+from dtagent.logs.trainer_bars import TitledBar, steps_per_s, titled_bar
+from dtagent.logs.trainer_names import ALL_OVER, WHOLE_STEP, Meaning, key_of, meaning_of
+from dtagent.logs.trainer_numbers import MAX_NUMBERS, NUMBER, Numbers, numbers_of, to_number
+from dtagent.logs.trainer_places import LinePlace, StepCount, heading_of, place_of
+from dtagent.logs.trainer_search import MAX_LINE_BYTES
+from dtagent.logs.trainer_tables import TableColumns, TableRow, box_row, columns_of
 
-MAX_LINE_BYTES = 4096
-"""Longest line that is looked at; trainers' are below 1 KiB."""
-MAX_NUMBERS = 40
-"""Numbers that are taken from one line."""
-
-MOST_BARS = 512
-"""Progress bars that are looked at in one block; of more the newest are."""
-
-_EPOCH_HINT = b"Epoch "
-HINTS = (b"oss", b"lr=[", b"SamplesPerSec", _EPOCH_HINT, b"\r\r")
-"""A line without any of these does not matter: `loss`, `Loss`, DeepSpeed's two, Keras' epoch, a bar drawn again."""
-_HINT = re.compile(b"|".join(re.escape(hint) for hint in HINTS))
-_BAR_SIGN = re.compile(rb"%\|")
-_BREAK = re.compile(rb"[\r\n]")
+MOST_BOXED = 64
+"""Numbers of one box that are kept."""
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-_PREFIX = re.compile(r"^(?:\[default\d+\]:|\[\d+(?:,\d+)?\](?:<\w+>)?:|\[rank\d+\]:)\s?")
-"""What torchrun, horovodrun and torch's logging put before a line."""
-
-_NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan(?! iter)|inf(?:inity)?)"
-"""`number of nan iterations` is one of Megatron-LM's names."""
-_VALUE = re.compile(rf"(?<![\w.])({_NUMBER})(%|GiB|[km](?= ?(?:tok|samp|im|seq))|(?![a-z\d.]))", re.IGNORECASE)
-_DICT_ITEM = re.compile(rf"['\"]([\w ./@-]{{1,64}})['\"]:\s*['\"]?({_NUMBER})['\"]?(?=\s*[,}}])", re.IGNORECASE)
-_BAR = re.compile(r"(\d{1,3})%\|[^|]*\|\s*(\d{1,12})/(\d{1,12}) \[")
-_ENDLESS_BAR = re.compile(r"(\b)(\d{1,12})it( )\[")
-_STEP_RATE = re.compile(r"(?<![\d.])(\d{1,9}(?:\.\d{1,9})?)(?:(?:it|steps?|batch(?:es)?)/s|(s/(?:it|step|batch)))")
+_PREFIX = re.compile(r"^(?:\[default\d+\]:|\[\d+(?:,\d+)?\](?:<\w+>)?:|\[rank\d+\]:|\d{1,6}: (?=[{\[]))\s?")
+"""What torchrun, horovodrun, torch's logging and srun put before a line."""
+_WRAPPED = re.compile(r"\b(?:tensor|np\.float\d\d|Array|DeviceArray)\((?=[-+\d.ni])")
+_LOG_PREFIX = re.compile(r"^[^|:]{0,24}\d\d:\d\d:\d\d.{0,80}[|:\]>-] +(?=train|loss)", re.IGNORECASE)
+"""When and by whom a line was logged."""
+_DICT_ITEM = re.compile(
+    rf"['\"]([\w ./@()-]{{1,64}})['\"]:\s*['\"]?({NUMBER})(?:/\d{{1,12}})?['\"]?(?=\s*[,}}])", re.IGNORECASE
+)
+_KEYED = re.compile(r"['\"]:\s")
 _KERAS = re.compile(r"\s*(\d{1,12})/(\d{1,12}) ")
 _EPOCH = re.compile(r"\s*epoch:?\s+(\d{1,9})(?:/(\d{1,9}))?", re.IGNORECASE)
-_SPEED = re.compile(r" ?(tok|tokens|samples|sequences|images|imgs?)(?:/| per )s(?!\w*\s*[:=])", re.IGNORECASE)
-"""After a number; before a colon it is the name of the next one."""
-_NAME = re.compile(r"[A-Za-z][\w./-]*(?: [A-Za-z][\w./-]*)*$")
-MAX_NAME = 48
-"""Characters before a number that are searched for its name."""
-_FACTORS = {"": 1.0, "k": 1e3, "m": 1e6}
-
-_STEPS = frozenset({"step", "global_step", "train_step", "iter", "iteration"})
-_WHOLE_STEP = "steps"
-"""DeepSpeed's pipeline counts in the plural; in `max steps: 500` it is something else."""
-_LOSSES = frozenset({"loss", "train_loss", "training_loss", "lm_loss", "total_loss", "step_loss", "train_loss_step"})
-_HELD_OUT = re.compile(r"(?:val|valid|validation|eval|test)_(?:\w+_)?loss")
-_NAMES = {
-    **PRINTED,
-    "tokens_per_gpu": PER_GPU,
-    "tokens_per_gpu_per_second": PER_GPU,
-    "tokens_per_second_per_device": PER_GPU,
-    "accuracy": "accuracy",
-    "loss_scale": "loss_scale",
-    "lm_loss_value": "val_loss",
-    "memory": "memory",
-    "mfu": "mfu",
-    "throughput_per_gpu": "tflops_per_gpu",
-    "tflops": "tflops_per_gpu",
-    "elapsed_time_per_iteration": "_step_ms",
-    "global_batch_size": "_batch",
-    "number_of_nan_iterations": "_nans",
-}
-"""What trainers call a number → what it is called here. In lines of free form all other names are left out."""
-
-
-def spans(block: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where the lines begin and end that may hold a metric, in order; a newline or a return ends a line.
-
-    Args:
-        block: whole lines. Those without a hint cost no more than the search for a few bytes.
-    """
-    if not any(hint in block for hint in HINTS):
-        return
-    end = -1
-    for hint in _HINT.finditer(block):
-        if _place(block, hint) >= end:
-            begin, end = _line_at(block, _place(block, hint))
-            yield begin, end
-
-
-def count_hints(block: bytes) -> int:
-    """Return about how many lines `spans` would yield, and never too few, at a fraction of what that takes."""
-    return sum(map(block.count, HINTS))
-
-
-def some_spans(block: bytes, most: int) -> Iterator[tuple[int, int]]:
-    """Yield at most so many of the lines of `spans`, evenly spread over the block, and always the last of them.
-
-    Where one names an epoch before another, as Keras does, that is yielded too: what follows is counted from there.
-    """
-    last = max(map(block.rfind, HINTS))
-    if last < 0 or not most:
-        return
-    end = -1
-    for number in range(most - 1):
-        hint = _HINT.search(block, max(0, end, number * len(block) // most))
-        if hint is None:
-            break
-        begin, stop = _line_at(block, _place(block, hint))
-        epoch = block.rfind(_EPOCH_HINT, max(0, end), begin)
-        if epoch >= 0:
-            yield _line_at(block, epoch)
-        yield begin, stop
-        end = stop
-    begin, stop = _line_at(block, last)
-    if begin >= end:
-        yield begin, stop
-
-
-def _place(block: bytes, hint: re.Match[bytes]) -> int:
-    return hint.end() if block[hint.start()] == ord("\r") else hint.start()
-
-
-def _line_at(block: bytes, at: int) -> tuple[int, int]:
-    """Return where the line around a place begins and ends, as far as it is looked at."""
-    floor = max(0, at - MAX_LINE_BYTES)
-    begin = max(block.rfind(b"\n", floor, at), block.rfind(b"\r", floor, at), floor - 1) + 1
-    found = _BREAK.search(block, at, at + MAX_LINE_BYTES)
-    return begin, found.start() if found else min(len(block), at + MAX_LINE_BYTES)
-
-
-class Bar(NamedTuple):
-    """A progress bar without a title, as HF Trainer's is."""
-
-    position: int
-    length: int
-    steps_per_s: float | None
-
-
-def bars(block: bytes) -> list[Bar]:
-    """Return the bars in a block of whole lines, in order. A block without one costs no more than the search for it."""
-    found = []
-    for sign in list(_BAR_SIGN.finditer(block))[-MOST_BARS:]:
-        floor = max(0, sign.start() - MAX_LINE_BYTES)
-        begin = max(block.rfind(b"\n", floor, sign.start()), block.rfind(b"\r", floor, sign.start()), floor - 1) + 1
-        end = _BREAK.search(block, sign.end(), sign.end() + MAX_LINE_BYTES)
-        bar = untitled_bar(block[begin : end.start() if end else sign.end() + MAX_LINE_BYTES])
-        if bar is not None:
-            found.append(bar)
-    return found
+_TITLE_EPOCH = re.compile(r"\bepoch(:?)\s+\[?(\d{1,9})(/\d{1,9})?", re.IGNORECASE)
+_ONLY_LOSS = re.compile(
+    rf"\s{{0,2}}(?:\[\d{{1,6}}\] )?(?:train(?:ing)?[ _])?loss ?[:=] ?{NUMBER}(?!\s*[-+*/^.\w(])", re.IGNORECASE
+)
+_IS_SETTING = re.compile(
+    r"Namespace\(|Arguments\(|Config\(| --\w|\b(?:args|arguments|config|hparams)\b\S{0,2}[:=]", re.IGNORECASE
+)
+"""A line of settings, which are no metrics."""
+SPEEDS = ("steps_per_s", "samples_per_s", "tokens_per_s", "tokens_per_s_per_gpu")
+"""What tells of how fast it goes."""
+_TOLD = {"loss", "learning_rate", *SPEEDS}
+"""What a line without a step may tell of the one that a heading has named."""
 
 
 class TrainerLines:
-    """The lines of one stream, in order: Keras tells the epoch on a line of its own."""
+    """The lines of one stream, in order: some tell of what those before them begin."""
 
     def __init__(self) -> None:
         self._epoch: int | None = None
+        """Keras', on a line of its own."""
+        self._count = StepCount()
+        self._bar_count = StepCount()
+        self._heading: LinePlace | None = None
+        self._columns: TableColumns | None = None
+        self._is_in_block = False
+        self._box: dict[str, float] = {}
+        self._last_step: int | None = None
+        self._has_steps = False
+        """Whether a line has told of steps within an epoch: an epoch by itself is then no step."""
+        self._alone: int | None = None
+        """The number in brackets before a loss, of the line before; once it stays, it is a rank's."""
+        self._alone_is_rank = False
+        self.is_in_samples = False
+        """Whether what counts as a step is a sample."""
+
+    @property
+    def in_table(self) -> bool:
+        """Whether rows of a table may follow, which have nothing else to know them by."""
+        return self._columns is not None or self._is_in_block
 
     def read(self, line: bytes) -> dict[str, float] | None:
         """Return the numbers of a line under the names of `DTTUI_METRICS`; `None` where it reports no training.
 
         What is not finite stays so. Beyond the known names there are those of the trainer itself, as `eval_loss`.
         """
-        text = _plain(line)
+        text = plain(line)
         epoch = _EPOCH.match(text)
         if epoch:
             self._epoch = int(epoch[1])
+        found = self._read(text)
+        if found is not None and "step" in found:
+            self._last_step = int(found["step"])
+        return found
+
+    def _read(self, text: str) -> dict[str, float] | None:
         if ("{'" in text or '{"' in text) and "}" in text:
-            return _of_dictionary(text)
-        bar = _bar(text) or _ENDLESS_BAR.search(text)
+            found = _of_dictionary(text)
+            if found is not None or text.lstrip().startswith("{"):
+                return found
+        bar = titled_bar(text)
         if bar:
-            return _of_bar(text[: bar.start()], bar[2], bar[3], text[bar.end() :])
+            return self._of_bar(bar)
+        if text.lstrip()[:1] in ("|", "\u2502", "\u2503"):
+            boxed = box_row(text)
+            if boxed is not None:
+                return self._of_box(*boxed)
+        if self._columns is not None:
+            row = self._columns.row(text)
+            if row is not None:
+                return self._of_row(row)
+            self._columns = None if self._columns.is_over else self._columns
+        if "oss" in text or "OSS" in text:
+            columns = columns_of(text)
+            # A live table draws its header again.
+            if columns is not None and (self._columns is None or columns.header != self._columns.header):
+                self._columns = columns
         keras = _KERAS.match(text)
         if keras and "loss: " in text and "/step" in text:
-            found = _pairs(text.partition("/step")[2])
-            if self._epoch is not None:
-                found["step"] = max(0, self._epoch - 1) * int(keras[2]) + int(keras[1])
+            return self._of_keras(text, int(keras[1]), int(keras[2]))
+        return self._of_free_form(text)
+
+    def _of_keras(self, text: str, position: int, length: int) -> dict[str, float]:
+        numbers = numbers_of(text.partition("/step")[2])
+        found = _told(numbers)
+        if self._epoch is not None:
+            found["step"] = max(0, self._epoch - 1) * length + position
+        return found
+
+    def _of_bar(self, bar: TitledBar) -> dict[str, float] | None:
+        """tqdm, thus Lightning: `Epoch 0: 100%|███| 8/8 [00:00<00:00, 419.25it/s, train_loss=1.090]`."""
+        # A bar at its beginning has the numbers of the epoch before.
+        if bar.is_of_others or (not bar.position and self._has_steps):
+            return self._of_free_form(bar.glued)
+        numbers = numbers_of(bar.postfix.partition("]")[0])
+        numbers.metrics.pop("_bare_per_s", None)
+        found = _told(numbers)
+        row = self._columns.row(bar.title) if self._columns is not None else None
+        if row is not None:
+            found = {**found, **row.numbers}
+        elif "loss" not in found:
+            titled = numbers_of(bar.title).loss()
+            found.update({} if titled is None else {"loss": titled})
+        is_outer = bar.is_of_epochs and self._has_steps
+        if "loss" not in found and (not bar.is_of_training or is_outer or not bar.position):
+            return self._of_free_form(bar.glued)
+        epoch = _TITLE_EPOCH.search(bar.title)
+        number = row.epoch if row is not None else int(epoch[2]) if epoch else None
+        if row is None and epoch and number is not None and not epoch[1] and not epoch[3]:
+            number += 1  # Lightning counts epochs from nought; where there is a colon or their number, a person does.
+        found["step"] = self._bar_count.step(number, bar.position, bar.length)
+        pace = steps_per_s(bar.postfix)
+        self._has_steps = True
+        return {**found, **({} if pace is None else {"steps_per_s": pace})}
+
+    def _of_box(self, name: str, value: float | None) -> dict[str, float] | None:
+        """A box of Stable-Baselines3: the step comes before the loss."""
+        meaning = meaning_of(name)
+        if value is None or meaning is None:
+            return None
+        if meaning.step == ALL_OVER and math.isfinite(value):
+            self._box["step"] = int(value)
+            self._has_steps = True
+        elif meaning.metric in SPEEDS or meaning.metric == "learning_rate":
+            self._box[meaning.metric] = value
+        elif meaning.loss == 0 and "step" in self._box:
+            found, self._box = {**self._box, "loss": value}, {}
             return found
-        return _of_free_form(text)
-
-
-def untitled_bar(line: bytes) -> Bar | None:
-    """Return the progress bar of a line if it has no title; `None` for other lines."""
-    text = _plain(line)
-    found = _bar(text)
-    if not found or text[: found.start()].strip():
         return None
-    return Bar(int(found[2]), int(found[3]), _steps_per_s(text[found.end() :]))
+
+    def _of_row(self, row: TableRow) -> dict[str, float]:
+        numbers = Numbers(metrics=dict(row.numbers))
+        numbers.settle()
+        found = numbers.metrics
+        if row.epoch is not None:
+            found["epoch"] = row.epoch
+        step = row.step if row.step is not None else row.epoch
+        return {**found, **({} if step is None else {"step": step})}
+
+    def _of_free_form(self, text: str) -> dict[str, float] | None:
+        """Megatron-LM, DeepSpeed, torchtitan, nanoGPT, and whatever names a step and a loss in one line."""
+        heading = heading_of(text)
+        if heading is not None:
+            self._heading, self._is_in_block = heading, heading.is_block
+            self._has_steps = self._has_steps or heading.position is not None
+        elif not text.startswith((" ", "\t")):
+            self._is_in_block = False
+        if _IS_SETTING.search(text):
+            return None
+        numbers = numbers_of(text)
+        place = place_of(text)
+        if numbers.held_out and not numbers.losses and not numbers.parts:
+            return self._of_held_out(numbers)
+        found = _told(numbers)
+        if place is not None and place.position is None and place.epoch is not None:
+            found.setdefault("epoch", place.epoch)
+        step = self._step(numbers, place)
+        if step is not None:
+            found["step"] = step
+            if numbers.step_rank == ALL_OVER and numbers.others:
+                return found
+            if found.keys() <= {"step", "epoch", "learning_rate"} and "lr=[" not in text:
+                return None  # DeepSpeed's line has no more; settings of a scheduler neither.
+            return found if len(found) > (1 + ("epoch" in found)) else None
+        if heading is not None or not (found.keys() - {"epoch"}):
+            return None
+        return self._without_step(text, found) if _TOLD & found.keys() else None
+
+    def _of_held_out(self, numbers: Numbers) -> dict[str, float]:
+        """A loss of held-out data: of the step that was the last, or of none."""
+        known = {**numbers.held_out}
+        step = numbers.step if numbers.step_rank > 1 else None
+        if numbers.step is None and not self._has_steps and self._heading is not None:
+            step = self._heading.epoch
+        if step is not None and step == self._last_step:
+            known["step"] = step
+        return known
+
+    def _step(self, numbers: Numbers, place: LinePlace | None) -> int | None:
+        """Return the step that a line names, over all epochs."""
+        epoch = numbers.metrics.get("epoch")
+        whole = int(epoch) if epoch is not None and math.isfinite(epoch) and epoch == int(epoch) else None
+        has_loss = numbers.loss() is not None or bool(numbers.parts)
+        if numbers.step is not None and numbers.step_rank == ALL_OVER:
+            self._has_steps = True
+            return numbers.step
+        if place is not None and place.position is not None and place.epoch is None and numbers.step is None:
+            return self._placed(place, place.position) if has_loss else None
+        if place is not None and place.position is not None and numbers.step is None:
+            self._has_steps = self._has_steps or has_loss
+            self.is_in_samples = place.is_in_samples
+            return self._count.step(place.epoch, place.position, place.length) if has_loss else None
+        if numbers.step is None:
+            return None
+        if not has_loss and (numbers.step_rank < 2 or numbers.step_name == WHOLE_STEP):
+            return None
+        self._has_steps = True
+        if whole is None:
+            is_anew = numbers.step_rank < 2 and numbers.step_of is not None
+            return self._count.step(None, numbers.step, numbers.step_of) if is_anew else numbers.step
+        return self._count.step(whole, numbers.step, numbers.step_of, is_exact=numbers.step_rank < 2)
+
+    def _placed(self, place: LinePlace, position: int) -> int | None:
+        """Return the step of a line that has it in brackets alone: before the loss it may also be a rank."""
+        if place.is_in_samples:
+            self.is_in_samples = self._has_steps = True
+            epoch = self._heading.epoch if self._heading is not None else None
+            return self._count.step(epoch, position, place.length)
+        if place.length is None:
+            self._alone_is_rank = self._alone_is_rank or position == self._alone
+            self._alone = position
+            if self._alone_is_rank:
+                self._has_steps = False
+                return None
+        self._has_steps = True
+        return self._count.step(None, position, place.length)
+
+    def _without_step(self, text: str, found: dict[str, float]) -> dict[str, float] | None:
+        """Return the report of a line that names no step: that of the heading above it, or its epoch, or none."""
+        if self._heading is not None and self._heading.position is not None:
+            place = self._heading
+            found["step"] = self._count.step(place.epoch, int(place.position or 0), place.length)
+            return found
+        if self._has_steps:
+            if "loss" in found or "epoch" in found or self._last_step is None:
+                return None
+            found["step"] = self._last_step
+            return found
+        epoch = found.get("epoch")
+        if epoch is None and self._heading is not None:
+            epoch = self._heading.epoch
+        if epoch is not None and math.isfinite(epoch) and epoch == int(epoch):
+            found["step"] = int(epoch)
+            return found if "loss" in found or found["step"] == self._last_step else None
+        return found if "loss" in found and _ONLY_LOSS.match(_LOG_PREFIX.sub("", text)) else None
 
 
-def _steps_per_s(text: str) -> float | None:
-    """Return the steps a second of a bar's `[00:01<00:18,  3.00it/s]`, or `1.50s/it` where they take longer."""
-    found = _STEP_RATE.search(text)
-    value = float(found[1]) if found else 0.0
-    if not found or not value:
-        return None
-    return round(1 / value, 4) if found[2] else value
+def plain(line: bytes) -> str:
+    """Return a line as text, as far as it is looked at, without colours, prefixes and what wraps a number."""
+    text = line[:MAX_LINE_BYTES].decode(errors="replace")
+    if "\x1b" in text or "\b" in text:
+        text = _ANSI.sub("", text.replace("\b", ""))
+    if "(" in text:
+        text = _WRAPPED.sub("", text)
+    return _PREFIX.sub("", text)
 
 
-def _plain(line: bytes) -> str:
-    return _PREFIX.sub("", _ANSI.sub("", line[:MAX_LINE_BYTES].decode(errors="replace").replace("\b", "")))
-
-
-def _bar(text: str) -> re.Match[str] | None:
-    sign = text.find("%|")
-    return _BAR.search(text, max(0, sign - 3)) if sign > 0 else None
+def _told(numbers: Numbers) -> dict[str, float]:
+    """Return what a line says under the names of a report, without its step."""
+    epoch_s = numbers.metrics.pop("_epoch_s", None)
+    numbers.settle()
+    loss = numbers.loss()
+    found = dict(numbers.metrics)
+    if numbers.held_out:
+        # Beside one of held-out data the other may be an estimate: one of the step itself takes its place.
+        found.update({name: number for name, number in numbers.losses.items() if name != "loss"})
+        found.update(numbers.held_out)
+    if loss is not None:
+        found["loss"] = loss
+    elif not numbers.held_out:
+        found.update(numbers.parts)
+    if epoch_s:
+        found.setdefault("steps_per_s", float(f"{1 / epoch_s:.5g}"))
+    if "tokens_per_s" in found and "memory_gib" in found and ("tflops_per_gpu" in found or "mfu_percent" in found):
+        # torchtitan's tps is that of one device.
+        found["tokens_per_s_per_gpu"] = found.pop("tokens_per_s")
+    return found
 
 
 def _of_dictionary(text: str) -> dict[str, float] | None:
     """HF Trainer and those built on it: `{'loss': '10.1', 'grad_norm': '4.718', 'epoch': '0.25'}`."""
+    items = _DICT_ITEM.findall(text)[:MAX_NUMBERS]
+    if 2 * len(items) < len(_KEYED.findall(text)):
+        return None  # Settings, most of which are no numbers.
     found: dict[str, float] = {}
-    for name, value in _DICT_ITEM.findall(text)[:MAX_NUMBERS]:
-        key, number = _key(name), _number(value)
-        if key not in _STEPS:
-            # `train_loss` is the mean over the whole training, told at its end.
-            found[key if key.startswith(("train_", "eval_")) else _NAMES.get(key, key)] = number
-        elif math.isfinite(number):
-            found["step"] = int(number)
-    return found if any(key.endswith("loss") for key in found) else None
-
-
-def _of_bar(title: str, position: str, length: str, postfix: str) -> dict[str, float] | None:
-    """tqdm, thus Lightning: `Epoch 0: 100%|███| 8/8 [00:00<00:00, 419.25it/s, train_loss=1.090]`."""
-    found = _pairs(postfix)
-    if "loss" not in found or not int(position):
-        return None  # A bar at its beginning has the numbers of the epoch before.
-    epoch = _EPOCH.match(title)
-    # Lightning counts epochs from nought; where the bar says of how many, it is a person who counts, from one.
-    done = max(0, int(epoch[1]) - bool(epoch[2])) if epoch and length.strip() else 0
-    step = done * int(length.strip() or 0) + int(position)
-    pace = _steps_per_s(postfix)
-    return {**found, "step": step, **({} if pace is None else {"steps_per_s": pace})}
-
-
-def _of_free_form(text: str) -> dict[str, float] | None:
-    """Megatron-LM, DeepSpeed, torchtitan, nanoGPT, and whatever names a step and a loss in one line."""
-    found = _pairs(text)
-    step_ms, batch, nans = (found.pop(name, None) for name in ("_step_ms", "_batch", "_nans"))
-    if "step" not in found or len(found) == 1:
+    rank = 0
+    for name, value in items:
+        key, number = key_of(name), to_number(value)
+        meaning = meaning_of(key) or meaning_of(key.partition("/")[0] if "step" in key else key) or Meaning()
+        if meaning.step:
+            if meaning.step > rank and math.isfinite(number) and number == int(number):
+                found["step"], rank = int(number), meaning.step
+        # `train_loss` is the mean over the whole training, told at its end.
+        elif key.startswith(("train_", "eval_")):
+            found[key] = number
+        elif key == "train/loss":
+            found.setdefault("loss", number)
+        elif meaning.metric is not None and not meaning.metric.startswith("_"):
+            found.setdefault(meaning.metric, number)
+        else:
+            found[key] = number
+    if not any(key.endswith("loss") and not key.startswith("best_") for key in found):
         return None
-    if step_ms and batch:
-        found.setdefault("samples_per_s", batch / step_ms * 1000)
-    if nans and "loss" not in found:
-        # Megatron-LM leaves out a loss that is no number, and counts it.
-        found["loss"] = math.nan
-    if "tokens_per_s" in found and "memory_gib" in found and "tflops_per_gpu" in found:
-        # torchtitan's tps is that of one device.
-        found[PER_GPU] = found.pop("tokens_per_s")
+    if "step" not in found:
+        before = numbers_of(text[: text.find("{")])
+        if before.step is not None:
+            found["step"] = before.step
     return found
-
-
-def _pairs(text: str) -> dict[str, float]:
-    """Return the numbers of a text that have a known name before them, or are a speed.
-
-    Between name and number there are `:`, `=` or blanks, and perhaps a bracket; of the words before it the last count.
-    """
-    found: dict[str, float] = {}
-    estimates: dict[str, float] = {}
-    end = count = 0
-    for value in _VALUE.finditer(text):
-        before = text[max(end, value.start() - MAX_NAME) : value.start()]
-        end, number, unit = value.end(), _number(value[1]), value[2].lower()
-        speed = _SPEED.match(text, end)
-        if speed:
-            name = "tokens_per_s" if speed[1].lower().startswith("tok") else "samples_per_s"
-            found.setdefault(name, number * _FACTORS.get(unit, 1.0))
-            continue
-        count += any(
-            _take(key, number, unit, found, estimates, is_whole=not place) for place, key in enumerate(_keys(before))
-        )
-        if count == MAX_NUMBERS:
-            break
-    if any(_HELD_OUT.fullmatch(key) for key in found):
-        # Beside one of held-out data the other is an estimate too, not that of this step.
-        found.update({name: number for name, number in estimates.items() if name != "loss"})
-        estimates = {name: number for name, number in estimates.items() if name == "loss"}
-    for name in sorted(estimates, key=lambda name: name != "loss"):
-        found.setdefault("loss", estimates[name])
-    return found
-
-
-def _take(
-    key: str, number: float, unit: str, found: dict[str, float], estimates: dict[str, float], *, is_whole: bool
-) -> bool:
-    """Take a number, unless there is one of its name already; return whether the name is known.
-
-    Args:
-        key: what it may be called.
-        number: the number.
-        unit: what is written behind it.
-        found: takes it.
-        estimates: takes a loss, of which a line may have several.
-        is_whole: whether the key is all that stands before the number.
-    """
-    if (key in _STEPS or (key == _WHOLE_STEP and is_whole)) and math.isfinite(number):
-        found.setdefault("step", int(number))
-    elif key in _LOSSES:
-        estimates.setdefault(key, number)
-    elif _HELD_OUT.fullmatch(key):
-        found.setdefault(key, number)
-    elif key not in _NAMES:
-        return False
-    elif key != "mfu" or number >= 0:  # nanoGPT has no mfu yet for its first steps, and prints -100%.
-        found.setdefault(_NAMES[key] + {"%": "_percent", "gib": "_gib"}.get(unit, ""), number)
-    return True
-
-
-def _keys(before: str) -> Iterator[str]:
-    """Yield what a number may be called: the words before it, then without the first of them, and so on."""
-    text = before.rstrip(" \t[")
-    text = text.rstrip(":=#") if text != before or text.endswith((":", "=", "#")) else ""
-    text = text.rstrip()
-    if text.endswith(")"):
-        text = text.rpartition("(")[0].rstrip()
-    name = _NAME.search(text)
-    words = name[0].split(" ") if name else []
-    for first in range(len(words)):
-        yield _key(" ".join(words[first:]))
-
-
-def _key(name: str) -> str:
-    return name.strip().lower().replace(" ", "_").replace("-", "_")
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text.replace(",", ""))
-    except (ValueError, OverflowError):
-        return math.nan

@@ -16,17 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from dtagent.locations import AttemptFiles
-from dtagent.logs.trainer_lines import (
-    MAX_LINE_BYTES,
-    MOST_BARS,
-    Bar,
-    TrainerLines,
-    bars,
-    count_hints,
-    some_spans,
-    spans,
-    untitled_bar,
-)
+from dtagent.logs.own_metrics import OwnMetrics, add_own, patterns_of
+from dtagent.logs.step_pace import StepPace
+from dtagent.logs.trainer_bars import MOST_BARS, Bar, bars, untitled_bar
+from dtagent.logs.trainer_lines import SPEEDS, TrainerLines, plain
+from dtagent.logs.trainer_search import MAX_LINE_BYTES, count_hints, some_spans, spans
 from dtagent.system import untrusted_files
 
 MAX_LAG_BYTES = 4 * 1024 * 1024
@@ -75,8 +69,14 @@ class Training:
         """
         with self._lock:
             attempt = self._attempts.pop(files.directory, None) or _Attempt(files)
-            attempt.look(time.time(), is_over=is_over)
-            if not is_over:
+            try:
+                attempt.look(time.time(), is_over=is_over)
+            except BaseException:
+                attempt.close()
+                raise
+            if is_over:
+                attempt.close()
+            else:
                 self._attempts[files.directory] = attempt
 
     def look_at_all(self, running: list[AttemptFiles]) -> None:
@@ -89,7 +89,8 @@ class Training:
                 failure = error
         kept = {files.directory for files in running}
         with self._lock:
-            self._attempts = {path: attempt for path, attempt in self._attempts.items() if path in kept}
+            for path in self._attempts.keys() - kept:
+                self._attempts.pop(path).close()
         if failure is not None:
             raise failure
 
@@ -140,6 +141,10 @@ class _Rank:
     """The newest report, where none may be given now."""
     lines: dict[str, float] = field(default_factory=dict)
     """How many lines of each stream may be read."""
+    last_step: int | None = None
+    pace: StepPace = field(default_factory=StepPace)
+    tells_speed: bool = False
+    """Whether its lines do."""
 
     def draw(self, bar: Bar) -> None:
         """Take in a bar."""
@@ -148,6 +153,17 @@ class _Rank:
             del self.counts[next(iter(self.counts))]
         self.counts[bar.length] = count
         count.draw(bar)
+
+    def time(self, reports: list[dict[str, Any]], now: float) -> None:
+        """Give the newest report the steps a second since those before, where the trainer tells no speed."""
+        self.tells_speed = self.tells_speed or any(name in report for report in reports for name in SPEEDS)
+        newest = next((report for report in reversed(reports) if "step" in report), None)
+        if newest is None or self.tells_speed:
+            return
+        pace = self.pace.take(newest["step"], now)
+        if pace is not None:
+            in_samples = any(reader.is_in_samples for reader in self.readers.values())
+            newest["samples_per_s" if in_samples else "steps_per_s"] = pace
 
     def place(self, reports: list[dict[str, Any]]) -> None:
         """Give the losses without a step those that the bars showed meanwhile, evenly: nothing says which was whose."""
@@ -172,6 +188,7 @@ class _Attempt:
         self._offsets = _resume(files.trainer)
         self._marked = dict(self._offsets)
         """The offsets as they are on disk."""
+        self._own = OwnMetrics(patterns_of(files))
         self._caught_up: set[str] = set()
         self._ranks: dict[int, _Rank] = {}
         self._looks = 0
@@ -181,10 +198,15 @@ class _Attempt:
         self._is_sure = bool(self._offsets)
         """Whether the metrics are the trainer's alone."""
 
+    def close(self) -> None:
+        """End what it has started."""
+        self._own.close()
+
     def look(self, now: float, *, is_over: bool) -> None:
         if _size(self._files.metrics):
             return  # The script reports itself, and better.
         self._looks += 1
+        self._own.begin_look()
         self._until = time.thread_time() + LOOK_CPU_S
         elapsed_s, self._looked_at = time.monotonic() - self._looked_at, time.monotonic()
         found: list[dict[str, Any]] = []
@@ -201,6 +223,7 @@ class _Attempt:
                 rank.lines[stream] = min(LINES_BURST, rank.lines.get(stream, LINES_BURST) + elapsed_s * LINES_PER_S)
                 reports += self._read(rank, stream, is_over=is_over)
             rank.place(reports)
+            rank.time(reports, self._looked_at)
             # A bar that nobody took at this look or the one before was drawn for something else.
             rank.redrawn = deque(bar for bar in rank.redrawn if bar[0] == self._looks)
             if reports:
@@ -260,17 +283,19 @@ class _Attempt:
                     continue
                 share = 0 if is_late else int(rank.lines[stream] * len(lines) / max(size - start, len(lines)))
                 most = max(share, int(is_newest))
-                stop = self._of_lines(rank, stream, start, lines, reports, is_over=is_over, most=most)
+                before = len(reports)
+                at, stop = self._of_lines(rank, stream, start, lines, reports, is_over=is_over, most=most)
                 self._offsets[stream] = start + len(lines) if stop is None else stop
                 searched = lines[: self._offsets[stream] - start]
-                for bar in bars(searched[-MAX_LINE_BYTES:] if is_late else searched):
+                rank.last_step = add_own(self._own.search(searched), at, reports, before, rank.last_step)
+                for bar in bars(searched[-MAX_LINE_BYTES:] if is_late else searched, plain):
                     rank.draw(bar)
                 if stop is not None:
                     break
             else:
                 # A bar has no end until it is drawn anew, which may take a step's time.
                 last = os.pread(descriptor, min(MAX_LINE_BYTES, size - self._offsets[stream]), self._offsets[stream])
-                for bar in bars(last):
+                for bar in bars(last, plain):
                     rank.draw(bar)
         finally:
             os.close(descriptor)
@@ -286,11 +311,16 @@ class _Attempt:
         *,
         is_over: bool,
         most: int,
-    ) -> int | None:
-        """Add the reports of whole lines to `reports`; return where to stop since a report's bar may still come."""
+    ) -> tuple[list[int], int | None]:
+        """Add the reports of whole lines to `reports`.
+
+        Returns:
+            Where in the block each of them begins; and where in the file to stop, since a report's bar may still come.
+        """
+        at: list[int] = []
         reader = rank.readers.setdefault(stream, TrainerLines())
-        hints = count_hints(lines)
-        chosen = spans(lines) if hints <= most else some_spans(lines, most)
+        hints = count_hints(lines, in_table=reader.in_table)
+        chosen = spans(lines, lambda: reader.in_table) if hints <= most else some_spans(lines, most)
         if hints > most:
             self._unread += max(lines.count(b"\n"), lines.count(b"\r"))
         for begin, end in chosen:
@@ -300,7 +330,7 @@ class _Attempt:
             rank.lines[stream] = max(0.0, rank.lines[stream] - 1)
             self._unread -= hints > most
             line = lines[begin:end]
-            bar = untitled_bar(line) if lines[max(0, begin - 2) : begin] == b"\r\r" else None
+            bar = untitled_bar(plain(line)) if lines[max(0, begin - 2) : begin] == b"\r\r" else None
             if bar is not None:
                 # The first of them is the training's; those of evaluations come later and have another length.
                 rank.bar_length = rank.bar_length or bar.length
@@ -318,20 +348,24 @@ class _Attempt:
                     rank.has_own_bars = not rank.counts
                 elif rank.has_own_bars and not is_over and not reports:
                     rank.held = start + begin
-                    return rank.held
+                    return at, rank.held
             reports.append(report)
-        return None
+            at.append(begin)
+        return at, None
 
     def _write(self, reports: list[dict[str, Any]]) -> None:
         """Append the reports and how far all is read in one write: a restart then loses and doubles nothing."""
         unmarked = sum(offset - self._marked.get(stream, 0) for stream, offset in self._offsets.items())
-        if not reports and not self._skipped and not self._unread and unmarked < MARK_BYTES:
+        unread, self._own.passed_over = max(self._unread, self._own.passed_over), 0
+        if not reports and not self._skipped and not unread and unmarked < MARK_BYTES:
             return
         end: dict[str, Any] = {"at": self._offsets}
         if self._skipped:
             end["skipped_bytes"] = self._skipped
-        if self._unread > 0:
-            end["unread_lines"] = self._unread
+        if unread > 0:
+            end["unread_lines"] = unread
+        if self._own.dropped:
+            end["dropped_patterns"] = self._own.dropped
         data = "".join(json.dumps(item) + "\n" for item in (*reports, end)).encode()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         descriptor = os.open(self._files.trainer, flags, 0o600)

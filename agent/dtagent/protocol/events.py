@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -214,13 +215,18 @@ class Metric:
     """Unix time at which the line was received where the script gave none."""
     extra: dict[str, float] = field(default_factory=dict)
     not_finite: list[str] | None = None
-    """Known numbers that were reported, but as NaN or infinite."""
+    """Known numbers, and losses of other names, that were reported, but as NaN or infinite."""
 
     @property
     def is_of_payload(self) -> bool:
         """Whether it tells only what is measured beside the script: of no step, and from whichever ranks there are."""
         told = [name for name in metrics_of(Metric) if getattr(self, name) is not None]
         return told == ["communication_percent"] and self.step is None and not self.extra and not self.not_finite
+
+    @property
+    def loss_as_told(self) -> float | None:
+        """The loss, NaN where it was reported as no number."""
+        return math.nan if self.loss is None and "loss" in (self.not_finite or ()) else self.loss
 
     def value(self, name: str) -> float | None:
         """Return a metric by its field; a version that did not know it has kept it among the unknown."""

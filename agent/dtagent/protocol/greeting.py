@@ -47,5 +47,7 @@ class HelloReply:
     """Whether it runs `StartRequest.health`."""
     tells_call_times: bool = False
     """Whether it tells when ranks called their collectives."""
+    searches_metrics: bool = False
+    """Whether it looks for `StartRequest.metric_patterns`."""
     unpacks: list[str] = field(default_factory=list)
     """What of `packing.PACKINGS` it takes a `PackedStartRequest` by."""

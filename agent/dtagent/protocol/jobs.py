@@ -116,6 +116,9 @@ class StartRequest:
     greeting does not say that it fences itself never would."""
     health: HealthCheck | None = None
     """What says whether it goes well here. An agent whose greeting does not say that it checks health never asks it."""
+    metric_patterns: dict[str, str] = field(default_factory=dict)
+    """Name of a metric → regular expression whose group `value`, or else the first, is its number in a line of a rank's
+    output. An agent whose greeting does not say that it searches metrics never looks for it."""
 
 
 @dataclass(frozen=True)

@@ -271,8 +271,9 @@ class NodeRecord:
         lowest = min(self._ranks(), default=0)
         for end, metric in stream.feed_placed(data, lowest, time.time(), self._shared.world_size):
             with contextlib.suppress(OSError):
-                named = {self._shared.redaction.text(measure): value for measure, value in metric.extra.items()}
-                metric = replace(metric, extra=named)
+                masked = self._shared.redaction.text
+                named = {masked(measure): value for measure, value in metric.extra.items()}
+                metric = replace(metric, extra=named, not_finite=[*map(masked, metric.not_finite or ())] or None)
                 at = Cursor(cursor.offset - len(data) + end, cursor.inode)
                 append_metric(self._directory, metric, place, at, self._shared.backlog)
             if not metric.is_of_payload:

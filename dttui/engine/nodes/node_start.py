@@ -98,6 +98,12 @@ class NodeStart:
         raise AgentError(self.name, message.format(host=self.name), hint)
 
     @property
+    def searches_metrics(self) -> bool:
+        """Whether its agent looks for the job's own expressions; so it is said where it cannot be asked now."""
+        hello = self.node.client.hello if self.node.client is not None else None
+        return hello is None or hello.searches_metrics
+
+    @property
     def checks_health(self) -> bool:
         """Whether its agent runs what says whether the job goes well; so it is said where it cannot be asked now."""
         hello = self.node.client.hello if self.node.client is not None else None

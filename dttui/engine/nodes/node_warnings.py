@@ -57,6 +57,12 @@ class NodeWarnings:
                 host=node.name,
                 line=metrics.first_unreadable,
             )
+        if node.record.trainer.dropped_patterns:
+            found["metrics-dropped"] = msg(
+                "{host}: the expressions in monitoring.metrics for {names} take too long there and find nothing more",
+                host=node.name,
+                names=", ".join(node.record.trainer.dropped_patterns),
+            )
         for code, message in found.items():
             self._log.tell(warning(code, node.name, message))
         if node.record.trainer.unread_lines and node.is_over:

@@ -40,6 +40,7 @@ class StartRequests:
         rendezvous_key: by which the nodes of an elastic attempt know each other, written nowhere.
         self_fence_s: silence after which a host ends its ranks by itself; `None` for never.
         health: when what says whether it goes well is run.
+        metric_patterns: by the name of the metric, what is looked for in the ranks' output.
     """
 
     def __init__(
@@ -52,12 +53,15 @@ class StartRequests:
         rendezvous_key: str = "",
         self_fence_s: float | None = None,
         health: HealthPolicy | None = None,
+        metric_patterns: Mapping[str, str] | None = None,
     ) -> None:
         self._secrets = dict(secrets)
         self._rendezvous_key = rendezvous_key
         self._requests = {
             node.name: replace(
-                _request(key, node, grace_s, log_cap_bytes, self_fence_s), health=_health_check(node, health)
+                _request(key, node, grace_s, log_cap_bytes, self_fence_s),
+                health=_health_check(node, health),
+                metric_patterns=dict(metric_patterns or {}),
             )
             for node in nodes
         }

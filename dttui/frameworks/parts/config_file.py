@@ -43,7 +43,7 @@ def config_file(layout: JobLayout) -> PlannedFile:
         "model": _plain(job.model),
         "communication": _plain(job.communication),
         "logging": (job.monitoring.logging or Logging()).model_dump(mode="json"),
-        "metrics": list(job.monitoring.metrics),
+        "metrics": list(job.monitoring.metric_names),
         "visualization": _plain(job.monitoring.visualization),
         "checkpoint": {
             "interval_s": checkpoint.interval_s if checkpoint is not None else None,

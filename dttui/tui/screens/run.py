@@ -323,7 +323,7 @@ class RunScreen(Screen[None]):
         for name, value in (
             (_("step"), None if metric.step is None else f"{metric.step:,}"),
             (_("epoch"), None if metric.step is not None or metric.epoch is None else symbols.number(metric.epoch)),
-            (_("loss"), None if metric.loss is None else symbols.number(metric.loss)),
+            (_("loss"), None if metric.loss_as_told is None else symbols.number(metric.loss_as_told)),
             (measure_name(measure), None if speed is None else scaled(speed)),
         ):
             if value is not None and len(pieces) < (2 if self.has_class("-narrow") else 3):

@@ -25,3 +25,10 @@ def test_a_lower_rank_takes_over(capsys: pytest.CaptureFixture[str]) -> None:
     printer = Printer("human")
     printer.events(report(number, rank, step) for number, (rank, step) in enumerate([(3, 1), (1, 1), (3, 2)], 1))
     assert len(capsys.readouterr().err.splitlines()) <= 2
+
+
+def test_a_loss_that_is_no_number_is_printed_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    event = report(1, 0, 5)
+    event.data["not_finite"] = ["loss"]
+    Printer("human").events([event])
+    assert capsys.readouterr().err.splitlines()[0].endswith("step 5  loss nan")

@@ -58,9 +58,18 @@ def test_values_that_make_no_sense_are_left_out_and_nothing_raises(line: bytes) 
     assert (metric.step, metric.loss, metric.rank) == (None, None, 4)
 
 
+def test_expressions_that_take_too_long_are_noted() -> None:
+    stream = MetricStream()
+    assert (
+        stream.feed(b'{"at": {}, "dropped_patterns": ["reward", 5]}\n{"at": {}, "dropped_patterns": 5}\n', 0, 1.0) == []
+    )
+    assert stream.dropped_patterns == ("reward", "5")
+
+
 def test_a_loss_that_is_no_number_is_noticed() -> None:
     broken = only(b'{"step": 4, "loss": NaN, "grad_norm": -Infinity, "lr": 0.1, "mfu": NaN}', 0, 1.0)
     assert broken.not_finite == ["loss", "gradient_norm"]
+    assert only(b'{"train_loss": NaN, "step": NaN}', 0, 1.0).not_finite == ["train_loss"]
     whole = only(b'{"step": 4, "loss": 1.0}', 0, 1.0)
     assert whole.not_finite is None
 

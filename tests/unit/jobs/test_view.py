@@ -131,7 +131,17 @@ def test_the_newest_report_keeps_the_last_step_and_loss_where_it_names_none() ->
     assert newest is not None
     assert (newest.step, newest.loss, newest.epoch, newest.extra) == (10, 2.5, 1.0, {"train_runtime": 12.0})
     view.add_metric(Metric(0, 11, not_finite=["loss"]))
-    assert view.newest_metric == Metric(0, 11, not_finite=["loss"])
+    view.add_metric(Metric(0, 12, samples_per_s=80.0))
+    newest = view.newest_metric
+    assert newest == Metric(
+        0, 12, None, samples_per_s=80.0, epoch=1.0, extra={"train_runtime": 12.0}, not_finite=["loss"]
+    )
+    assert str(newest.loss_as_told) == "nan"
+    view.add_metric(Metric(0, None, 2.4, extra={"train_loss": 2.5}, not_finite=["eval_loss"]))
+    newest = view.newest_metric
+    assert newest is not None
+    assert (newest.step, newest.loss, newest.samples_per_s) == (12, 2.4, 80.0)
+    assert (newest.extra, newest.not_finite) == ({"train_runtime": 12.0, "train_loss": 2.5}, ["eval_loss"])
 
 
 def test_the_share_of_communication_comes_from_every_rank_and_leaves_the_course_to_the_script() -> None:
