@@ -10,7 +10,7 @@ from dataclasses import replace
 from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.agent_words import agent_text
-from dttui.diagnosis import comparison, standing
+from dttui.diagnosis import failure_places, standing
 from dttui.diagnosis.advice import EXCHANGE, FREE_DISK, HANGING, LATE_RANK, SAME_CALLS, SILENT_RANK
 from dttui.diagnosis.causes import TRACED, UNTRACED, Recognised, asked_bytes, by_signal, recognise, tell
 from dttui.diagnosis.exceptions import chain, crash_begins, crash_in, exceptions_in, raised_at
@@ -73,7 +73,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     decisive = [item for item in explained if not item.failure.is_survived]
     first = _first_of(decisive, evidence)
     others = other_ranks(evidence, decisive)
-    places = comparison.places_of(item.failure for item in decisive)
+    places = failure_places.places_of(item.failure for item in decisive)
     if first is None or evidence.state in (JobState.SUCCEEDED, JobState.CANCELLED):
         cause = _of_no_rank(evidence)
         advice = cause.advice if cause is not None else ()
@@ -504,9 +504,9 @@ def _with_suspects(
 
 def _with_places(cause: Cause, places: Sequence[RankGroup]) -> Cause:
     """Return the cause of a job in which every failure follows from another one, with where each of them waited."""
-    if not comparison.is_apart(places):
+    if not failure_places.is_apart(places):
         return cause
-    told = comparison.sentence(standing.sentences(places))
+    told = failure_places.sentence(standing.sentences(places))
     advice = (tell(SAME_CALLS, {}), *(text for text in cause.advice if text != tell(HANGING, {})))
     return replace(cause, words=f"{cause.words} {told}", advice=advice)
 
