@@ -22,6 +22,15 @@ INSTALL_MODULE = N_(
     "environment to an interpreter that has it."
 )
 SAME_VERSIONS = N_("Install the same versions on every host; the preflight's findings say who differs.")
+SAME_CALLS = N_(
+    "Look for what only some ranks do: a branch on the rank, data that end earlier, an exception that was caught; and "
+    "for sizes that depend on a rank's own data."
+)
+NAME_CALLS = N_("TORCH_DISTRIBUTED_DEBUG=DETAIL under run.env names the calls that did not meet.")
+SAME_MODEL = N_(
+    "Let every rank make the model of the same arguments, and count classes or tokens over all the data, not over its "
+    "own part."
+)
 LOOK_AT_FIRST = N_("Look at the rank that ended first; this one only lost it.")
 NETWORK = N_("Check `address` in the inventory, and any firewall between the hosts: NCCL and gloo use any free port.")
 LATE_RANK = N_("`dttui logs {job} --rank {missing}` shows what rank {missing} did meanwhile.")
@@ -40,6 +49,10 @@ RECORDED = N_(
     "Where torch wrote it down, each rank's last collectives are in nccl_trace_rank_* of the attempt's directory."
 )
 NCCL_DEBUG = N_("Set NCCL_DEBUG=INFO under run.env and launch again to see on which link.")
+ASK_FIRST = N_(
+    "Where it is to run without a GPU too: call torch.cuda.set_device(LOCAL_RANK) and .cuda() only where "
+    "torch.cuda.is_available()."
+)
 DRIVER = N_("Install a torch made for an older CUDA, or have the driver of that host updated.")
 EXCHANGE = N_("Leave that host out and have the GPU looked at: nvidia-smi -q on the host, and `dmesg` for Xid lines.")
 BLOCKING = N_("Launch again with CUDA_LAUNCH_BLOCKING=1 under run.env: the traceback then shows the right line.")

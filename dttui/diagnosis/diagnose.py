@@ -10,9 +10,10 @@ from dataclasses import replace
 from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.agent_words import agent_text
-from dttui.diagnosis.advice import EXCHANGE, FREE_DISK, LATE_RANK, SILENT_RANK
+from dttui.diagnosis import failure_places, standing
+from dttui.diagnosis.advice import EXCHANGE, FREE_DISK, HANGING, LATE_RANK, SAME_CALLS, SILENT_RANK
 from dttui.diagnosis.causes import TRACED, UNTRACED, Recognised, asked_bytes, by_signal, recognise, tell
-from dttui.diagnosis.exceptions import chain, crash_in, exceptions_in, raised_at
+from dttui.diagnosis.exceptions import chain, crash_begins, crash_in, exceptions_in, raised_at
 from dttui.diagnosis.last_readings import Before, XidKind, read_before, xid_kind
 from dttui.diagnosis.models import (
     ENDED_WITH_OTHERS,
@@ -28,7 +29,10 @@ from dttui.diagnosis.models import (
 )
 from dttui.diagnosis.others import other_ranks, suspect
 from dttui.diagnosis.out_of_memory import weighed
+from dttui.diagnosis.recogniser import MAX_FIELD
 from dttui.diagnosis.refused import refused_by_script
+from dttui.diagnosis.siblings import PORT_IN_USE, with_sibling
+from dttui.diagnosis.standing import RankGroup
 from dttui.diagnosis.unstarted import missed_rendezvous, since_cleared, why_unstarted
 from dttui.i18n import N_, _, msg
 from dttui.jobs import LAUNCHER
@@ -51,6 +55,8 @@ _MORE = {
     ("peer-gone", "collective-timeout"),
 }
 """Causes of an exception, each with that of a line which says why it was raised."""
+CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
+"""Signals of which Python tells where it was, as ranks have it do."""
 _ANYTHING = "\0"
 """Stands for a host's name or interpreter; no text has it."""
 _GPU_DOUBT = frozenset(
@@ -67,6 +73,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     decisive = [item for item in explained if not item.failure.is_survived]
     first = _first_of(decisive, evidence)
     others = other_ranks(evidence, decisive)
+    places = failure_places.places_of(item.failure for item in decisive)
     if first is None or evidence.state in (JobState.SUCCEEDED, JobState.CANCELLED):
         cause = _of_no_rank(evidence)
         advice = cause.advice if cause is not None else ()
@@ -82,13 +89,14 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         cause = _by_full_disk(full[0])  # Whoever failed there could leave no word of it.
     elif cause.is_consequence:
         cause = _with_suspects(cause, decisive, others, evidence.absent_ranks)
+        cause = _with_places(cause, places)
     # What was measured on one host is of that host.
     is_shared = shared.is_shared and cause.code == shared.cause.code
     first = replace(shared, cause=cause, is_shared=is_shared)
     headline: str = first.failure.message
     if is_shared:
         headline = msg("on all {count} hosts alike: {what}", count=_with_ranks(evidence), what=shared.cause.words)
-    return Diagnosis(evidence, headline, first, also, cause, before, others, cause.advice)
+    return Diagnosis(evidence, headline, first, also, cause, before, others, cause.advice, places)
 
 
 def _first_of(decisive: Sequence[Explained], evidence: Evidence) -> Explained | None:
@@ -172,7 +180,8 @@ def _cause_of(failure: Failed, evidence: Evidence, alike: Mapping[str, str] | No
     printed = [line.text for line in failure.lines]
     number = _signal_of(failure)
     if (cause := _by_words(failure, evidence, fields, printed)) is not None:
-        return cause
+        where = _crash_words(printed) if number in CRASHES and not cause.is_consequence else ""
+        return replace(cause, words=f"{cause.words} {where}") if where else cause
     if number == signal.SIGTERM and _was_stopping(failure, evidence):
         return Cause(ENDED_WITH_OTHERS, _("It was ended because another rank had failed."), (), Confidence.LIKELY, True)
     return _by_exit(failure, evidence) if number is None else _by_signal(number, fields, printed)
@@ -208,14 +217,26 @@ def _by_signal(number: int, fields: dict[str, str], printed: Sequence[str]) -> C
     is_open = number in (signal.SIGKILL, signal.SIGTERM, signal.SIGBUS)
     confidence = Confidence.LIKELY if is_open else Confidence.CERTAIN
     said = tell(words, fields)
-    is_traced, place = crash_in(printed)
+    thrown = [item for item in exceptions_in(printed) if "::" in item.text.partition(" ")[0]]
+    if number == signal.SIGABRT and thrown and _is_near_end(thrown[-1].index, printed):
+        kind, _colon, what = thrown[-1].text.partition(": ")
+        said = _("Compiled code threw {type} ({what}), which nothing caught (SIGABRT).")
+        said = said.format(type=kind, what=what[:MAX_FIELD])
+    is_traced, _place = crash_in(printed)
     if is_traced:
         advice = tuple(TRACED if text == UNTRACED else text for text in advice)
-    if place is not None:
-        where = _("Python was in {file}, line {line}, function {function}.")
-        name = place.file.rpartition("/")[2]
-        said += " " + where.format(file=name, line=place.line, function=place.function)
+    if where := _crash_words(printed):
+        said += f" {where}"
     return Cause(code, said, tuple(tell(text, fields) for text in advice), confidence)
+
+
+def _crash_words(printed: Sequence[str]) -> str:
+    """Return where Python was in the script when compiled code crashed; empty where that was not printed."""
+    _is_traced, place = crash_in(printed)
+    if place is None:
+        return ""
+    where = _("Python was in {file}, line {line}, function {function}.")
+    return where.format(file=place.file.rpartition("/")[2], line=place.line, function=place.function)
 
 
 def _cause_of_node(failure: Failed, evidence: Evidence) -> Cause:
@@ -347,7 +368,9 @@ def _cause_of_row(
     rows = [SILENT_RANK if text == LATE_RANK and not has_printed else text for text in found.row.advice]
     advice = tuple(tell(text, known) for text in rows)
     words = tell(found.row.words, known)
-    return Cause(found.row.code, words, advice, confidence, found.row.is_consequence, lines, asked_bytes(found.fields))
+    asked = asked_bytes(found.fields)
+    cause = Cause(found.row.code, words, advice, confidence, found.row.is_consequence, lines, asked)
+    return with_sibling(cause, failure, evidence, known) if cause.code == PORT_IN_USE else cause
 
 
 def _fields(failure: Failed, evidence: Evidence) -> dict[str, str]:
@@ -378,7 +401,9 @@ def _was_stopping(failure: Failed, evidence: Evidence) -> bool:
 
 
 def _is_near_end(index: int, printed: Sequence[str]) -> bool:
-    return index < 0 or len(printed) - index <= CLOSE_LINES
+    """Whether a line is one of the last, but for what Python tells of a crash after it, of all threads."""
+    end = crash_begins(printed)
+    return index < 0 or (len(printed) if end is None else end) - index <= CLOSE_LINES
 
 
 def _lines(failure: Failed, index: int) -> tuple[LogLine, ...]:
@@ -475,6 +500,15 @@ def _with_suspects(
     if not told:
         return cause
     return replace(cause, words=f"{cause.words} {told}", confidence=min(cause.confidence, Confidence.LIKELY, key=_rank))
+
+
+def _with_places(cause: Cause, places: Sequence[RankGroup]) -> Cause:
+    """Return the cause of a job in which every failure follows from another one, with where each of them waited."""
+    if not failure_places.is_apart(places):
+        return cause
+    told = failure_places.sentence(standing.sentences(places))
+    advice = (tell(SAME_CALLS, {}), *(text for text in cause.advice if text != tell(HANGING, {})))
+    return replace(cause, words=f"{cause.words} {told}", advice=advice)
 
 
 def _rank(confidence: Confidence) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from dttui.diagnosis.models import Diagnosis, Evidence, Explained
 from dttui.diagnosis.report import MOST_LAST_LINES, signal_name
+from dttui.diagnosis.standing import RankGroup
 
 
 def document(diagnosis: Diagnosis) -> dict[str, Any]:
@@ -25,11 +26,18 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
         "before": asdict(diagnosis.before) if diagnosis.before else None,
         "failed_after": [_failure_document(item) for item in diagnosis.failed_after],
         "lost_before": [_failure_document(item) for item in diagnosis.lost_before],
+        "places": [_place_document(group) for group in diagnosis.places],
         "ranks": [{**asdict(other), "doing": other.doing.value} for other in diagnosis.others],
         "findings": [{"message": message, "hint": hint} for message, hint in evidence.findings],
         "advice": list(diagnosis.advice),
         "earlier_attempts": [{"attempt": number, "reason": why} for number, why in evidence.earlier],
     }
+
+
+def _place_document(group: RankGroup) -> dict[str, Any]:
+    place = group.place
+    where = {"call": place.call, "function": place.function, "file": place.file, "line": place.line}
+    return {"ranks": [rank for rank, _node in group.ranks], "standing": place.standing.value, **where}
 
 
 def _cause_document(diagnosis: Diagnosis) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ from dtagent.protocol.jobs import PROCESS_NAME
 from dtagent.protocol.telemetry import HostSample
 from pydantic import TypeAdapter, ValidationError
 
-from dttui.diagnosis.exceptions import exceptions_in
+from dttui.diagnosis.exceptions import crash_begins, exceptions_in
 from dttui.diagnosis.models import AbsentNode, Evidence, Failed, LogLine, NodeEvidence, Rendezvous
 from dttui.diagnosis.refused import added_arguments
 from dttui.diagnosis.rounds import Rounds, rounds_of
@@ -39,6 +39,8 @@ from dttui.words import without_log_head
 
 MOST_LINES = 60
 """Of each stream of a rank that failed."""
+MOST_OF_CRASH = 300
+"""Of one of which Python has told where all its threads were."""
 MOST_NODES = 16
 """Nodes whose readings and launcher are looked at, those that failed first before others."""
 MOST_RANKS = 256
@@ -446,10 +448,14 @@ def tail_of(
     if start and numbered:
         numbered.pop(0)
     file = str(path.relative_to(directory.path))
-    return [
+    found = [
         LogLine(file, number, show(text.decode(errors="replace").rstrip("\r").rpartition("\r")[2])[:MOST_CHARACTERS])
-        for number, text in numbered[-MOST_LINES:]
+        for number, text in numbered[-MOST_OF_CRASH:]
     ]
+    # Python tells of all threads when compiled code crashes, and why it did stands before that.
+    crash = crash_begins([line.text for line in found])
+    before = MOST_LINES if crash is None else max(MOST_LINES, len(found) - crash + CRASH_LINES)
+    return found[-before:]
 
 
 def _count_lines(path: Path, stream: BinaryIO, end: int) -> int | None:

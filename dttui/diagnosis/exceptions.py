@@ -5,6 +5,7 @@ Pure: lines in, texts out.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,9 @@ _SYNTAX = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
 _THROWN = re.compile(r"terminate called after throwing an instance of '(?P<type>[\w:]+)")
 _WHAT = re.compile(r"\s*what\(\):\s+(?P<message>.*)")
 _FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P<function>\S+))?')
+_CRASH = re.compile(r"Fatal Python error: ")
 _CRASHED = re.compile(r"Current thread 0x[0-9a-f]+ .*\(most recent call first\):")
+_THREAD = re.compile(r"Thread 0x[0-9a-f]+ .*\(most recent call first\):|Stack \(most recent call first\):")
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3[^/]*/|^<frozen |^<string>")
 
 
@@ -113,19 +116,49 @@ def raised_at(traceback: str | None) -> ScriptLine | None:
     return ScriptLine(own[-1]["file"], int(own[-1]["line"]), own[-1]["function"])
 
 
+def traceback_frames(lines: Sequence[str]) -> list[ScriptLine]:
+    """Return the calls of the last traceback in the lines, the outermost first."""
+    plain = [without_prefix(line) for line in lines]
+    heads = [index for index, line in enumerate(plain) if line.startswith("Traceback (most recent call last)")]
+    found: list[ScriptLine] = []
+    for line in plain[heads[-1] + 1 :] if heads else ():
+        if not line.startswith(" "):
+            break
+        if (frame := _FRAME.match(line)) is not None:
+            found.append(_place(frame))
+    return found
+
+
+def crashed_frames(lines: Sequence[str]) -> list[ScriptLine]:
+    """Return the calls that Python was in when compiled code crashed, the innermost first.
+
+    Of a thread that has no Python, such as one of gloo's, it is where the main thread was meanwhile, the last one told.
+    """
+    plain = [without_prefix(line) for line in lines]
+    begin = crash_begins(plain)
+    for head in (_CRASHED, _THREAD):
+        if head is _THREAD and begin is None:
+            break  # Threads are told at other times, too.
+        heads = [index for index in range(begin or 0, len(plain)) if head.match(plain[index])]
+        frames = itertools.takewhile(bool, map(_FRAME.match, plain[heads[-1] + 1 :] if heads else ()))
+        if found := [_place(frame) for frame in frames if frame]:
+            return found
+    return []
+
+
 def crash_in(lines: Sequence[str]) -> tuple[bool, ScriptLine | None]:
     """Tell whether Python printed where it was when compiled code crashed, and the innermost place of the script."""
-    plain = [without_prefix(line) for line in lines]
-    heads = [index for index, line in enumerate(plain) if _CRASHED.match(line)]
-    if not heads:
-        return False, None
-    for line in plain[heads[-1] + 1 :]:
-        frame = _FRAME.match(line)
-        if frame is None:
-            break
-        if not _LIBRARY.search(frame["file"]):
-            return True, ScriptLine(frame["file"], int(frame["line"]), frame["function"])
-    return True, None
+    frames = crashed_frames(lines)
+    return bool(frames), next((frame for frame in frames if not _LIBRARY.search(frame.file)), None)
+
+
+def crash_begins(lines: Sequence[str]) -> int | None:
+    """Return the index of the line with which Python begins to tell of a crash in compiled code; `None` without one."""
+    return next((index for index in reversed(range(len(lines))) if _CRASH.match(without_prefix(lines[index]))), None)
+
+
+def _place(frame: re.Match[str]) -> ScriptLine:
+    return ScriptLine(frame["file"], int(frame["line"]), frame["function"])
 
 
 def _written_in(before: Sequence[str]) -> str:

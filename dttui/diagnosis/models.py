@@ -10,6 +10,7 @@ from dtagent.protocol.events import JobState, Metric, NodeStanding
 from dtagent.protocol.telemetry import HostSample
 
 from dttui.diagnosis.last_readings import Before
+from dttui.diagnosis.standing import RankGroup
 from dttui.jobs import LAUNCHER
 from dttui.jobs.outcome import FirstFailure
 
@@ -287,6 +288,8 @@ class Diagnosis:
     """What the rank's GPU and host did in the seconds before."""
     others: tuple[Other, ...] = ()
     advice: tuple[str, ...] = ()
+    places: tuple[RankGroup, ...] = ()
+    """Where ranks stood when they failed; nothing where that was at one place, or is not known."""
 
     @property
     def log(self) -> tuple[str, str | None] | None:

@@ -12,6 +12,7 @@ from enum import Enum
 from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.agent_words import agent_term, agent_text
+from dttui.diagnosis import standing
 from dttui.diagnosis.last_readings import WINDOW_S, Before, GpuBefore
 from dttui.diagnosis.models import Confidence, Diagnosis, Doing, Evidence, Explained, LogLine, Other
 from dttui.i18n import _, joined, ngettext
@@ -25,6 +26,7 @@ MOST_OTHERS = 12
 MOST_ALSO = 8
 MOST_NAMED = 4
 MOST_EARLIER = 5
+MOST_PLACES = 8
 _RANK_MARK = re.compile(r"^\[(?:rank|default)?\d{1,9}\]:")
 SHORT_TRACEBACK = 20
 SHORT_ALSO = 8
@@ -62,7 +64,13 @@ class ReportSection:
 def sections(diagnosis: Diagnosis) -> tuple[ReportSection, ...]:
     """Return all there is to say, in the order in which a person reads it."""
     parts = [_opening(diagnosis), *_findings(diagnosis), _advice(diagnosis), *_first(diagnosis)]
-    parts += [*_also(diagnosis, MOST_ALSO), _before(diagnosis), _others(diagnosis), _earlier(diagnosis)]
+    parts += [
+        _places(diagnosis),
+        *_also(diagnosis, MOST_ALSO),
+        _before(diagnosis),
+        _others(diagnosis),
+        _earlier(diagnosis),
+    ]
     return tuple(part for part in parts if part.lines)
 
 
@@ -333,6 +341,13 @@ def _consequence_words(item: Explained) -> str:
         who = _("rank {rank} on {host}").format(rank=failure.rank, host=failure.node)
     how = ending(failure.exit_code, failure.signal)
     return _("{who}, {ending}, a consequence: {words}").format(who=who, ending=how, words=item.cause.words)
+
+
+def _places(diagnosis: Diagnosis) -> ReportSection:
+    """Return where ranks stood when they failed, where that was not at one place."""
+    lines = [Line(text) for text in standing.sentences(diagnosis.places[:MOST_PLACES])]
+    lines += _rest(len(diagnosis.places), MOST_PLACES)
+    return ReportSection(_("Where the ranks stood when they failed"), tuple(lines))
 
 
 def _before(diagnosis: Diagnosis) -> ReportSection:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from dtagent.protocol.stacks import Frame, ProcessStacks, RankStacks, Thread
+from dtagent.protocol.stacks import Frame, ProcessStacks, RankStacks
 
 from dttui.agent_words import agent_text
 from dttui.i18n import Message, msg, nmsg
@@ -116,7 +116,7 @@ def place_of(process: ProcessStacks) -> RankPlace:
     """Return where a process stands: in its state what the kernel says, before what its stack does."""
     main = next((thread for thread in process.threads if thread.is_main), None) or next(iter(process.threads), None)
     why_unread = agent_text(process.detail, process.detail_notice)
-    place = _place(main) if main is not None else RankPlace(Standing.UNREADABLE, detail=why_unread)
+    place = place_of_frames(main.frames) if main is not None else RankPlace(Standing.UNREADABLE, detail=why_unread)
     special = {"T": Standing.STOPPED, "t": Standing.STOPPED, "D": Standing.KERNEL}.get(process.state)
     if special is None:
         return place
@@ -124,8 +124,8 @@ def place_of(process: ProcessStacks) -> RankPlace:
     return RankPlace(special, place.call, place.function, place.file, place.line, detail)
 
 
-def _place(thread: Thread) -> RankPlace:
-    frames = thread.frames
+def place_of_frames(frames: Sequence[Frame]) -> RankPlace:
+    """Return where a thread stands by its calls, the innermost first."""
     own = next((number for number, frame in enumerate(frames) if not _LIBRARY.search(frame.file)), None)
     inner = [frame for frame in frames[: len(frames) if own is None else own] if not _WRAPPERS.fullmatch(_plain(frame))]
     standing, called = _called(inner)

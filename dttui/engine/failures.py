@@ -70,10 +70,14 @@ def ending(status: NodeStatus, told_at: float | None = None) -> str:
         return msg("before it ran")
     if _had_ended(status):
         return msg("its ranks had ended; the launcher that waited for others was killed")
-    ended_at = _ranks_ended_at(status)
-    if told_at is not None and ended_at is not None and ended_at < told_at - CLOCK_SLACK_S:
+    before = _ended_before(status, told_at)
+    if before and before == {str(rank) for rank in status.ranks_started}:
         return msg("its ranks had ended by themselves")
-    return msg("killed") if _was_killed(status) else msg("ended by itself after SIGTERM")
+    told = msg("killed") if _was_killed(status) else msg("ended by itself after SIGTERM")
+    if before:
+        return msg("{how}; {ended} of {count} ranks had ended before",
+                   how=told, ended=len(before), count=len(status.ranks_started))  # fmt: skip
+    return told
 
 
 def stopped_on_request(nodes: Iterable[NodeRun]) -> str:
@@ -102,6 +106,14 @@ def _ranks_ended_at(status: NodeStatus) -> float | None:
     well = {item.name: item.ended_at for item in status.exits if item.exit_code == 0}
     ranks = {str(rank) for rank in status.ranks_started}
     return max(well[rank] for rank in ranks) if ranks and ranks <= well.keys() else None
+
+
+def _ended_before(status: NodeStatus, told_at: float | None) -> set[str]:
+    """Return the ranks that had ended, well or not, when the node was told to end; none where that is not known."""
+    ranks = {str(rank) for rank in status.ranks_started}
+    ends = {item.name: item.ended_at for item in status.exits if item.signal not in (signal.SIGTERM, signal.SIGKILL)}
+    limit = None if told_at is None else told_at - CLOCK_SLACK_S
+    return {name for name, at in ends.items() if limit is not None and name in ranks and at < limit}
 
 
 def _left(status: NodeStatus) -> str:

@@ -40,7 +40,7 @@ class Command(Framework):
     @property
     def summary(self) -> str:
         """Its kind of parallelism."""
-        return _("once a slot")
+        return _("once a GPU or a node")
 
     @property
     def description(self) -> str:
@@ -50,7 +50,7 @@ class Command(Framework):
     @property
     def features(self) -> Sequence[str]:
         """What it offers."""
-        return (_("no framework needed"), _("one process a slot"), _("the variables of torchrun"))
+        return (_("no framework needed"), _("one process a GPU or a node"), _("the variables of torchrun"))
 
     def check(self, job: Job) -> list[Finding]:
         """Return what in the job does not go with a plain command."""

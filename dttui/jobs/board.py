@@ -29,6 +29,7 @@ IGNORABLE = frozenset(
         "gpus-taken",
         "logout-kills",
         "master-unreachable",
+        "module-missing",
         "nccl-drift",
         "nccl-too-old",
         "package-missing",

@@ -16,6 +16,7 @@ from dttui.fleet.known_hardware import KnownHardware, known_hardware
 from dttui.frameworks import traits_of
 from dttui.i18n import _
 from dttui.launch.command_line import files_of
+from dttui.launch.needed_modules import needed_modules
 from dttui.launch.own_launchers import check_launchers
 from dttui.launch.script_imports import check_imports, check_resuming, check_sharing, is_without
 from dttui.launch.secrets_file import FILE_NAME, SecretsFile, read_secrets
@@ -85,6 +86,7 @@ def make_local_plan(
         found.extend(_check_upload(job.run, directory))
         if job.run is not None:
             found = _check_sent(found, job, job.run, plan, directory)
+            plan = plan.model_copy(update={"imports": needed_modules(job.run, directory)})
     elif job.run is not None and job.run.workdir is None and job.run.command is not None:
         found.extend(_check_command_alone(job.run.command))
         found.extend(check_launchers(job.run, plan, None))

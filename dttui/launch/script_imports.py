@@ -39,7 +39,7 @@ def check_imports(framework: str, run: Run, directory: Path) -> list[Finding]:
         directory: that is sent.
     """
     expected = get_framework(framework).script_imports
-    script = _script(run, directory)
+    script = script_of(run, directory)
     if expected is None or script is None:
         return []
     found = imports_of(script, directory)
@@ -63,7 +63,7 @@ def check_resuming(plan: Plan, run: Run, directory: Path) -> list[Finding]:
         run: what it starts.
         directory: that is sent.
     """
-    script = _script(run, directory)
+    script = script_of(run, directory)
     if script is None or not plan.recovery.may_restart or plan.resumption.resume_args:
         return []
     found = imports_of(script, directory)
@@ -87,7 +87,7 @@ def check_sharing(job: Job, run: Run, directory: Path) -> list[Finding]:
         directory: that is sent.
     """
     data = job.strategy.data_parallel
-    script = _script(run, directory)
+    script = script_of(run, directory)
     if data is None or data.has_equal_shares or script is None:
         return []
     found = imports_of(script, directory)
@@ -105,7 +105,7 @@ def check_sharing(job: Job, run: Run, directory: Path) -> list[Finding]:
 
 def is_without(module: str, run: Run, directory: Path) -> bool:
     """Whether the script that is sent is known to import nothing of a module."""
-    script = _script(run, directory)
+    script = script_of(run, directory)
     found = imports_of(script, directory) if script is not None else None
     return found is not None and not any(_is_below(name, module) for name in found)
 
@@ -132,13 +132,16 @@ def imports_of(script: Path, directory: Path) -> frozenset[str] | None:
                 continue
             # A relative import begins above its own package, a usual one wherever modules are looked for.
             places = [path.parents[level - 1]] if 0 < level <= len(path.parents) else [script.parent, directory]
-            local = {module for place in places for module in _modules(place, name) if _is_in(directory, module)} - seen
+            local = {
+                module for place in places for module in modules_below(place, name) if is_sent(directory, module)
+            } - seen
             seen |= local
             waiting.extend(sorted(local))
     return frozenset(found)
 
 
-def _script(run: Run, directory: Path) -> Path | None:
+def script_of(run: Run, directory: Path) -> Path | None:
+    """Return the script or module of a job among what is sent; `None` where it is elsewhere, or a command."""
     if run.script is not None:
         candidates = [run.script]
     elif run.module is not None:
@@ -147,15 +150,15 @@ def _script(run: Run, directory: Path) -> Path | None:
     else:
         return None
     paths = (directory / candidate for candidate in candidates if not os.path.isabs(candidate))
-    return next((path for path in paths if path.is_file() and _is_in(directory, path)), None)
+    return next((path for path in paths if path.is_file() and is_sent(directory, path)), None)
 
 
-def _is_in(directory: Path, path: Path) -> bool:
+def is_sent(directory: Path, path: Path) -> bool:
     """Whether a file would be sent with a directory, as far as links and `..` go."""
     return path.resolve().is_relative_to(directory.resolve())
 
 
-def _modules(place: Path, name: str) -> Iterator[Path]:
+def modules_below(place: Path, name: str) -> Iterator[Path]:
     """Yield the files of a dotted name that lie below a directory, those of its packages among them."""
     for part in name.split("."):
         place = place / part

@@ -35,7 +35,7 @@ ProgramKind = Literal["script", "module", "command"]
 
 SectionT = TypeVar("SectionT", bound=Section)
 
-_SHOWN_OF_RUN = ("script", "module", "command", "args", "workdir", "python", "prefix", "container")
+_SHOWN_OF_RUN = ("script", "module", "command", "args", "workdir", "python", "prefix", "per", "container")
 """What the screen shows of it; the rest is taken over from the job that it began with."""
 
 _FATAL = ("name-missing", "arguments-invalid", "prefix-invalid")
@@ -77,6 +77,8 @@ class ComposeState:
     """Interpreter; empty where each environment's own is used."""
     prefix: str = ""
     """What is put before the command, as on a command line."""
+    per: Literal["gpu", "node"] = "gpu"
+    """How often a command is started; only written where the job is one, or has it already."""
     container: Container | None = None
     """The image that everything runs in."""
     options: tuple[tuple[FrameworkName, Mapping[str, Any]], ...] = ()
@@ -114,6 +116,7 @@ class ComposeState:
             workdir=(job.run.workdir or "") if job.run is not None else "",
             python=(job.run.python or "") if job.run is not None else "",
             prefix=shlex.join(job.run.prefix) if job.run is not None else "",
+            per=job.run.per if job.run is not None else "gpu",
             container=job.run.container if job.run is not None else None,
             base=job,
             base_nodes=tuple(nodes.items()),
@@ -267,6 +270,10 @@ class ComposeState:
             "container": self.container,
         }
         parts.update({name: value for name, value in shown.items() if value})
+        is_as_opened = self.base is not None and self.base.framework == self.framework
+        was_given = is_as_opened and run is not None and "per" in run.model_fields_set
+        if was_given or (self.per == "node" and self.program_kind == "command"):
+            parts["per"] = self.per
         return _made(Run, parts)
 
     def _nodes(self) -> tuple[Node, ...]:

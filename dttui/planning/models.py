@@ -22,6 +22,7 @@ from dttui.planning.cost.estimate import Estimate
 from dttui.planning.cost.rules_of_thumb import RulesOfThumb
 from dttui.planning.formal import Formal
 from dttui.planning.health import HealthPolicy
+from dttui.planning.needed_module import NeededModule
 from dttui.planning.recovery import RecoveryPolicy
 from dttui.planning.resumption import Resume, Resumption
 from dttui.spec.container import Container
@@ -181,6 +182,8 @@ class Plan(_Value):
     """When each node's `health` is run, and what its failures come to; `None` where the job asks for none."""
     candidates: tuple[str, ...] = ()
     """Environments that do as well as its nodes, where the job waits for its hosts."""
+    imports: tuple[NeededModule, ...] = ()
+    """What the script that is sent needs of its interpreter; nothing where it is elsewhere, or a command."""
     resumption: Resumption = Resumption()
     """What commands get besides in an attempt that is not the first."""
 

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import TypeVar
 
-from dtagent.protocol.facts import HostFacts
+from dtagent.protocol.facts import HostFacts, PythonFacts
 from dtagent.protocol.probes import ImageReply, ImageRequest, PathsReply, PathsRequest
 from dtagent.protocol.rpc import ErrorCode
 from dtagent.protocol.telemetry import HostSample
@@ -31,6 +31,7 @@ from dttui.preflight.agent_age import age_findings
 from dttui.preflight.container import image_drift, judge_image
 from dttui.preflight.framework_answers import shape_of, unread
 from dttui.preflight.framework_validation import FrameworkCheck
+from dttui.preflight.imported import in_container, missing_modules, python_inside
 from dttui.preflight.node_reachability import Network, record
 from dttui.preflight.nodes import Checked
 from dttui.preflight.room import GPU_WAIT_S, SAMPLE_WAIT_S, judge_gpus, read_sample, wait_for_room
@@ -88,6 +89,8 @@ class Preflight:
         self._paths: dict[str, PathsReply] = {}
         self._images: dict[str, ImageReply] = {}
         """Node → what its engine says of the job's image."""
+        self._inside: dict[str, PythonFacts] = {}
+        """Node → what the interpreter in the job's image says, of those that have told it."""
         self._checkpoint_bytes = checkpoint_bytes or {}
         self._on_reached = on_reached
         self._planning = planning
@@ -272,7 +275,19 @@ class Preflight:
         measured = await self._timed(name, Check.SOFTWARE, asking, IMAGE_TIMEOUT_S)
         if measured is not None:
             self._images[name], seconds = measured
+            await self._look_inside(node, client)
             self._judge(name, seconds)
+
+    async def _look_inside(self, node: Checked, client: AgentClient) -> None:
+        """Ask the interpreter in a job's image for what the script imports; where it does not tell, nothing is said."""
+        request = in_container(self._plan, node.planned)
+        name = node.planned.name
+        if request is None or not self._images[name].has_image:
+            return
+        with contextlib.suppress(HostError, asyncio.TimeoutError):
+            facts = await within(client.call("facts", request, HostFacts, FACTS_TIMEOUT_S), FACTS_TIMEOUT_S)
+            if (told := python_inside(self._plan, facts)) is not None:
+                self._inside[name] = told
 
     async def _check_network(self, node: Checked, client: AgentClient) -> None:
         name = node.planned.name
@@ -348,7 +363,10 @@ class Preflight:
         if self._plan.container is not None and name in self._images:
             judged = judge_image(name, self._plan.container, self._images[name])
             texts = (judged.text, unread(self._plan, thorough=self._is_thorough))
-            found[Check.SOFTWARE] = replace(judged, text=joined(" · ", filter(None, texts)))
+            inside = self._inside.get(name)
+            lacks = tuple(missing_modules(self._plan, name, inside)) if inside is not None else ()
+            text = joined(" · ", filter(None, texts))
+            found[Check.SOFTWARE] = replace(judged, text=text, findings=(*judged.findings, *lacks))
         self.board.put(name, found, seconds)
 
     async def _read_again(self, name: str) -> None:

@@ -17,6 +17,7 @@ from dttui.i18n import _, joined
 from dttui.jobs.board import Drift, Judgement, drift_of
 from dttui.jobs.checks import CheckStatus
 from dttui.planning.models import Finding, Plan, PlannedNode
+from dttui.preflight.imported import compared_modules, missing_modules, module_path, modules_asked, version_told
 from dttui.spec.findings import error, warning
 
 _Told = Callable[[HostFacts, PythonFacts], str | None]
@@ -35,7 +36,8 @@ def facts_request(plan: Plan, node: PlannedNode) -> FactsRequest:
     """Return what to ask of a node's host: of its interpreter behind the words that the job puts before it."""
     further = [name for name in get_framework(plan.framework).requires if name not in PACKAGES]
     if not node.prefix:
-        return FactsRequest([node.python], packages=further)
+        asked, path = (modules_asked(plan), module_path(plan, node)) if plan.container is None else ({}, [])
+        return FactsRequest([node.python], packages=further, modules=asked, module_path=path)
     # Only a start fills holes, and who looks on would look at what is asked.
     if any(holes_in(word) for word in node.prefix) or is_watched(node.prefix):
         return FactsRequest()
@@ -43,7 +45,9 @@ def facts_request(plan: Plan, node: PlannedNode) -> FactsRequest:
     told = process.env if process is not None else {}
     env = {name: told[name] for name in plan.own_variables if name in told and not holes_in(told[name])}
     cwd = process.cwd if process is not None and not holes_in(process.cwd) else "/"
-    return FactsRequest([node.python], list(node.prefix), env, cwd, further)
+    return FactsRequest(
+        [node.python], list(node.prefix), env, cwd, further, modules_asked(plan), module_path(plan, node)
+    )
 
 
 def python_of(node: PlannedNode, facts: HostFacts) -> PythonFacts | None:
@@ -60,6 +64,7 @@ def judge_software(plan: Plan, node: PlannedNode, facts: HostFacts) -> Judgement
         return _unusable(plan, node, said or _("nothing is known of it"))
     wanted = get_framework(plan.framework).requires
     findings = (*_check_packages(plan, name, python, wanted), *_check_nccl(plan, node, python))
+    findings += tuple(missing_modules(plan, name, python, node.prefix))
     return Judgement(joined(" · ", _versions_told(plan, python, facts, wanted)), findings)
 
 
@@ -158,6 +163,7 @@ def differences(plan: Plan, facts: Mapping[str, HostFacts]) -> tuple[Drift, ...]
         packages if plan.container is None else None,
         uses_torch=uses_torch,
         uses_nccl=plan.backend == "nccl",
+        modules=compared_modules(plan, packages),
     )
 
 
@@ -167,6 +173,7 @@ def version_differences(
     *,
     uses_torch: bool,
     uses_nccl: bool,
+    modules: Sequence[str] = (),
 ) -> tuple[Drift, ...]:
     """Return what is not the same on all hosts that told it.
 
@@ -175,12 +182,14 @@ def version_differences(
         packages: to compare; `None` where the interpreter does not matter.
         uses_torch: whether it matters what torch was built for.
         uses_nccl: whether NCCL and the driver matter.
+        modules: that the script imports, to compare besides.
     """
     items: dict[str, _Told] = {}
     if packages is not None:
         items = {
             "Python": lambda _host, python: python.version,
             **{package: _package(package) for package in packages},
+            **{module: _module(module) for module in modules},
         }
     if packages is not None and uses_torch:
         items["CUDA"] = lambda _host, python: python.torch_cuda
@@ -211,6 +220,10 @@ def drift_findings(drift: tuple[Drift, ...]) -> list[Finding]:
         code = "nccl-drift" if item.item == "NCCL" else "drift"
         found.append(make(code, item.item, message, _("Install the same version everywhere.")))
     return found
+
+
+def _module(name: str) -> _Told:
+    return lambda _host, python: version_told(python, name)
 
 
 def _package(name: str) -> _Told:

@@ -82,7 +82,8 @@ _CODES = {
     ),
     CauseKind.SCRIPT: (
         "exception exit-message arguments framework-arguments syntax-error not-finite device-assert "
-        "collective-mismatch gpu-shared-by-ranks process-group checkpoint-format checkpoint-corrupt "
+        "collective-mismatch unused-parameters model-differs device-ids checkpoint-device module-shadowed "
+        "gpu-shared-by-ranks process-group checkpoint-format checkpoint-corrupt "
         "checkpoint-mismatch interrupted rendezvous-tampered"
     ),
 }

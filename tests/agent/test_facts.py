@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from dtagent.facts import collection
-from dtagent.facts.interpreters import MOST_AT_ONCE, Behind, examine, examine_all
+from dtagent.facts.interpreters import MOST_AT_ONCE, Behind, ModuleQuestion, examine, examine_all
 from dtagent.system import processes
 from dtagent.telemetry.nvml import Nvml
 
@@ -420,3 +420,19 @@ def test_an_interpreter_is_asked_behind_what_the_job_puts_before_it(
     assert "python9" in (missing.error or "")
     (absent,) = examine_all(["python3"], behind=Behind(["/no/runner"], {}, "/no/dir"))
     assert absent.error == "python3 cannot be run: No such file or directory"
+
+
+def test_modules_are_looked_for_where_the_job_has_them_and_none_is_imported(tmp_path: Path) -> None:
+    install(tmp_path / "lib", "of-nobody", "1.2")
+    (tmp_path / "lib" / "random.py").write_text("raise SystemExit('imported')\n")  # What is looked up by its name.
+    asked = {"of_nobody": ["of-nobody"], "json": [], "psutil": ["nothing", "psutil"], "cv9": ["opencv-9"], "a b": ["c"]}
+    (without,) = examine_all([sys.executable], modules=ModuleQuestion(asked))
+    assert without.missing_modules == ["cv9", "of_nobody"]
+    assert without.modules == {"json": "", "psutil": psutil.__version__}
+    (found,) = examine_all([sys.executable], modules=ModuleQuestion(asked, [str(tmp_path / "lib"), "not/absolute"]))
+    assert (found.error, found.missing_modules) == (None, ["cv9"])
+    assert found.modules == {"json": "", "psutil": psutil.__version__, "of_nobody": ""}
+    (behind,) = examine_all([sys.executable], behind=Behind(["env"], {}, "/"), modules=ModuleQuestion(asked))
+    assert behind.missing_modules == ["cv9", "of_nobody"]
+    (nothing,) = examine_all([sys.executable])
+    assert (nothing.modules, nothing.missing_modules) == (None, None)

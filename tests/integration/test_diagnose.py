@@ -39,6 +39,29 @@ dist.all_reduce(tensor)
 """
 
 
+STEPS_APART = """
+import datetime, os, signal
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Each is to time out by itself.
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=5))
+model = DDP(torch.nn.Linear(4, 4))
+def train(steps):
+    for step in range(steps):
+        loss = model(torch.ones(2, 4)).sum()
+        loss.backward()
+train(2 if dist.get_rank() == 1 else 3)  # In the second, forward meets too.
+dist.barrier()
+"""
+
+
+SIZES_APART = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(4 if dist.get_rank() == 0 else 8))
+"""
+
+
 ENDS_EARLY = """
 import os, sys, time
 if os.environ["RANK"] == "0":
@@ -101,6 +124,33 @@ def test_the_rank_that_crashed_is_told_and_those_that_lost_it_are_consequences(t
     ]
     assert found["before"]["samples"] > 0
     assert found["before"]["memory_total_mib"] > 0
+
+
+@pytest.mark.torch
+def test_ranks_that_waited_for_each_other_at_two_places_are_compared(tmp_path: Path) -> None:
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / "train.py").write_text(STEPS_APART)
+    run = {"script": "train.py", "workdir": "w"}
+    done = dttui_here("--demo", "--apply", write_job(tmp_path, {ONE: 1, TWO: 1}, framework="pytorch-ddp", run=run))
+    assert done.returncode == 100, done.stderr
+    found = result_of(diagnosed("last", "--output", "json"))
+    assert found["cause"]["code"] in ("collective-timeout", "peer-gone")
+    assert f"rank 0 on {ONE} is in backward at train.py:11 (train)" in found["cause"]["words"]
+    assert f"rank 1 on {TWO} waits in barrier at train.py:13" in found["cause"]["words"]
+    assert sorted(item["call"] for item in found["places"]) == ["backward", "barrier"]
+
+
+@pytest.mark.torch
+def test_a_rank_that_gloo_aborts_for_another_size_is_told_with_the_line_of_the_script(tmp_path: Path) -> None:
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / "train.py").write_text(SIZES_APART)
+    run = {"script": "train.py", "workdir": "w"}
+    done = dttui_here("--demo", "--apply", write_job(tmp_path, {ONE: 1, TWO: 1}, framework="pytorch-ddp", run=run))
+    assert done.returncode == 100, done.stderr
+    found = result_of(diagnosed("last", "--output", "json"))
+    assert (found["first_failure"]["signal_name"], found["cause"]["code"]) == ("SIGABRT", "collective-mismatch")
+    assert "brought 8 bytes by another rank where 4 were expected" in found["cause"]["words"]
+    assert found["cause"]["words"].endswith("Python was in train.py, line 4, function <module>.")
 
 
 @pytest.mark.torch

@@ -15,7 +15,7 @@ from textual.widgets import TabbedContent
 
 from dttui.i18n import set_language
 from dttui.inventory.models import Inventory
-from dttui.spec.models import Model
+from dttui.spec.models import Model, Run
 from dttui.transport.base import Prompt, PromptKind
 from dttui.tui.app import DttuiApp
 from dttui.tui.environment_pane import EnvironmentPane
@@ -141,6 +141,8 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
     told = {"gradient_accumulation_steps": 2, "optimizer": {"type": "AdamW", "params": {"lr": 0.003}}}
     deepspeed = job(*CHOSEN, framework="deepspeed", framework_options=told)
     costed = job(*CHOSEN, model=Model(parameters=7e9, precision="bf16"))
+    launcher = Run(command=("bash", "run.sh"), workdir=".", per="node")
+    once_a_node = job(*CHOSEN, framework="command", run=launcher)
     live = [job_files.running(draft, inventory), job_files.silent(draft, inventory)]
     run, silent = (writer.directory for writer in live)
     live.append(job_files.checked(draft, inventory))
@@ -198,6 +200,7 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
         "password": ({"draft": draft}, ask(PASSWORD)),
         "hosts": ({"inventory": Inventory()}, import_hosts),
         "empty": ({"inventory": Inventory()}, nothing),
+        "once-a-node": ({"draft": once_a_node}, press("v", "tab", "tab", "tab")),
         "preview": ({"draft": draft}, press("p")),
         "checks": ({"draft": draft, "check": trouble}, press("c")),
         "bench-question": ({"draft": draft, "check": trouble}, ask_to_measure),

@@ -293,3 +293,42 @@ async def test_what_is_typed_in_one_go_comes_to_one_field_after_the_other() -> N
         assert [field(app, f"elastic.{name}").value for name in ("min_nodes", "max_restarts")] == ["3", "7"]
         await pilot.press("up", "up", "end", "1")
         assert field(app, "elastic.min_nodes").value == "31"
+
+
+@pytest.mark.parametrize("size", [SIZE, (80, 24)])
+async def test_how_often_a_command_is_started_is_chosen_with_what_that_means(size: tuple[int, int]) -> None:
+    app = make_app(draft=job(*CHOSEN, framework="command", run=Run(command=("bash", "run.sh"), workdir=".")))
+    async with app.run_test(size=size) as pilot:
+        await settle(app, pilot)
+        await pilot.press("v", "tab", "tab", "tab")
+        await settle(app, pilot)
+        assert app.focused is app.screen.query_one("#per")
+        assert "Each GPU has a process of its own" in screen_text(app)
+        app.screen.query_one("#per", Select).value = "node"
+        await settle(app, pilot)
+        assert "It sees all GPUs of its node" in screen_text(app)
+        run = made(app).run
+        assert run is not None
+        assert run.per == "node"
+        app.screen.query_one("#per", Select).value = "gpu"
+        await settle(app, pilot)
+        assert made(app).run == Run(command=("bash", "run.sh"), workdir=".")
+
+
+async def test_of_a_script_it_is_not_asked_and_comes_back_with_the_command() -> None:
+    app = make_app(draft=job(*CHOSEN, framework="command", run=Run(command=("python", "t.py"), per="node")))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        assert app.screen.query_one("#per-field").display
+        await choose_framework(app, pilot, "pytorch-ddp")
+        await settle(app, pilot)
+        assert not app.screen.query_one("#per-field").display
+        assert not app.screen.query_one("#per-note").display
+        run = made(app).run
+        assert run is not None
+        assert run.per == "gpu"
+        await choose_framework(app, pilot, "command")
+        await settle(app, pilot)
+        run = made(app).run
+        assert run is not None
+        assert (run.per, run.command) == ("node", ("python", "t.py"))

@@ -42,7 +42,7 @@ from dtagent.daemon.training_watch import watch_training
 from dtagent.daemon.unpacking import unpacked
 from dtagent.errors import DtagentError, RootError
 from dtagent.facts import collection
-from dtagent.facts.interpreters import Behind
+from dtagent.facts.interpreters import Behind, ModuleQuestion
 from dtagent.locations import secure_root, socket_path
 from dtagent.logs.trainer_metrics import Training
 from dtagent.names import ALREADY_RUNNING
@@ -337,9 +337,9 @@ class _Daemon:
 
     async def _facts(self, request: FactsRequest) -> HostFacts:
         behind = Behind(request.prefix, request.env, request.cwd) if request.prefix else None
-        packages = request.packages
+        packages, modules = request.packages, ModuleQuestion(request.modules, request.module_path)
         return await self._facts_workers.run(
-            lambda: collection.collect(request.pythons, self._nvml, behind=behind, packages=packages)
+            lambda: collection.collect(request.pythons, self._nvml, behind=behind, packages=packages, modules=modules)
         )
 
     async def _telemetry(self, request: TelemetryRequest) -> Later:

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from dtagent import linger
-from dtagent.facts.interpreters import Behind, examine_all
+from dtagent.facts.interpreters import Behind, ModuleQuestion, examine_all
 from dtagent.protocol import sentences
 from dtagent.protocol.facts import HostFacts
 from dtagent.system import processes, system_facts, users
@@ -50,6 +50,7 @@ def collect(
     *,
     behind: Behind | None = None,
     packages: Sequence[str] = (),
+    modules: ModuleQuestion | None = None,
 ) -> HostFacts:
     """Gather the facts. Blocks for as long as the interpreters take, so not for an event loop's thread.
 
@@ -59,6 +60,7 @@ def collect(
         driver_wait_s: how long the driver may take to answer.
         behind: what the interpreters are to be started behind.
         packages: distributions to look for besides those that always are.
+        modules: modules to look for besides.
     """
     system = os.uname()
     kept = system_facts.or_none
@@ -79,7 +81,7 @@ def collect(
         driver_version=inventory.driver_version,
         gpu_note=inventory.note,
         addresses=_addresses(),
-        pythons=examine_all(pythons, behind=behind, packages=packages),
+        pythons=examine_all(pythons, behind=behind, packages=packages, modules=modules),
         logout_kills=linger.logout_kills(),
         cpu_sockets=kept(system_facts.cpu_sockets),
         cpu_cores=kept(lambda: psutil.cpu_count(logical=False)),

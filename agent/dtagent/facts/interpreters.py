@@ -12,13 +12,13 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from dtagent.protocol import sentences
-from dtagent.protocol.facts import MOST_PACKAGES, PACKAGES, PythonFacts
+from dtagent.protocol.facts import MOST_MODULES, MOST_PACKAGES, PACKAGES, PythonFacts
 from dtagent.protocol.said import Said
 from dtagent.system.readings import Readings
 
@@ -40,8 +40,24 @@ OLDEST = (3, 8)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """A distribution's."""
+_MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+"""A module's of the first level."""
+_MODULE_MARK = "@"
+"""Before a module among the names that an interpreter is asked for."""
+_MOST_NAMES = 8
+"""Distributions that may bring one module."""
+_MOST_PLACES = 16
+"""Directories where modules are looked for besides."""
 _MARK = "dtagent-python "
-_NOTHING: dict[str, Any] = {"torch": {}, "nccl": [], "editable": [], "environment": None, "path": []}
+_NOTHING: dict[str, Any] = {
+    "torch": {},
+    "nccl": [],
+    "editable": [],
+    "environment": None,
+    "path": [],
+    "modules": {},
+    "missing": [],
+}
 """Of what a very old Python has no words for."""
 
 # Runs under interpreters of any age. Not -I: that hides the user's site-packages and PYTHONPATH, which jobs do see.
@@ -51,7 +67,7 @@ _SNIPPET = """\
 import sys
 sys.path[:] = [entry for entry in sys.path if entry not in ("", ".")]
 import json, os, re
-found, editable, torch = {}, [], {}
+found, editable, torch, modules, missing = {}, [], {}, {}, []
 try:
     from importlib import metadata
 except ImportError:
@@ -63,7 +79,8 @@ def read(path):
     except (OSError, TypeError, ValueError):
         return ""
 failures = (ImportError, OSError, ValueError, LookupError, TypeError, AttributeError)
-for name in sys.argv[2:] if metadata else []:
+asked = [name for name in sys.argv[2:] if not name.startswith("@")]
+for name in asked if metadata else []:
     try:
         dist = metadata.distribution(name)
         version = dist.version
@@ -78,13 +95,14 @@ for name in sys.argv[2:] if metadata else []:
 # One package that is published under many names.
 for name in ("tensorflow-cpu", "tensorflow-rocm", "tensorflow-intel", "tensorflow-aarch64", "tf-nightly"):
     try:
-        if "tensorflow" in sys.argv[2:] and "tensorflow" not in found:
+        if "tensorflow" in asked and "tensorflow" not in found:
             found["tensorflow"] = metadata.version(name)
     except failures:
         continue
 try:
     # The spec of a package that is not inside another one is found without running anything of it.
     from importlib.util import find_spec
+    from importlib.machinery import PathFinder
     spec = find_spec("torch")
     place = os.path.dirname(spec.origin) if spec and spec.origin else None
 except failures:
@@ -97,6 +115,30 @@ if place:
             torch[name] = told.group(1)
     if "torch" not in found and "version" in torch:
         found["torch"] = torch["version"]
+places = []
+for word in sys.argv[2:] if metadata else []:
+    if not word.startswith("@"):
+        continue
+    if word.startswith("@/"):
+        places.append(word[1:])
+        continue
+    name, _, brought_by = word[1:].partition("=")
+    try:
+        # Of a module of the first level nothing is run for that. Those beside the job's are not in sys.path: what lies
+        # there may have the name of a module that is imported here.
+        if name not in sys.modules and find_spec(name) is None and PathFinder.find_spec(name, places) is None:
+            missing.append(name)
+            continue
+    except ValueError:
+        pass
+    except failures:
+        continue
+    modules[name] = ""
+    for dist in brought_by.split(","):
+        try:
+            modules[name] = modules[name] or str(metadata.version(dist))
+        except failures:
+            continue
 conda = os.path.join(sys.prefix, "conda-meta")
 try:
     listed = os.listdir(conda)
@@ -106,7 +148,7 @@ if listed is not None:
     environment = "conda"
 else:
     environment = "venv" if sys.prefix != getattr(sys, "base_prefix", sys.prefix) else None
-nccl = [found[name] for name in sys.argv[2:] if name.startswith("nvidia-nccl-") and name in found]
+nccl = [found[name] for name in asked if name.startswith("nvidia-nccl-") and name in found]
 for name in listed or []:
     told = re.match("nccl-([0-9.]+)-", name)
     if told and not nccl:
@@ -114,9 +156,20 @@ for name in listed or []:
 body = {
     "version": list(sys.version_info[:3]), "executable": sys.executable, "packages": found, "editable": editable,
     "torch": torch, "nccl": nccl[:1], "environment": environment, "path": [conda] + sys.path,
+    "modules": modules, "missing": missing,
 }
 sys.stdout.write("\\n" + sys.argv[1] + json.dumps(body) + "\\n")
 """
+
+
+@dataclass(frozen=True)
+class ModuleQuestion:
+    """Modules of the first level that a job imports."""
+
+    modules: Mapping[str, Sequence[str]]
+    """Each with the distributions that may bring it."""
+    path: Sequence[str] = ()
+    """Directories where they are looked for besides."""
 
 
 @dataclass(frozen=True)
@@ -132,10 +185,15 @@ class Behind:
 
 
 def examine_all(
-    pythons: list[str], timeout_s: float | None = None, behind: Behind | None = None, packages: Sequence[str] = ()
+    pythons: list[str],
+    timeout_s: float | None = None,
+    behind: Behind | None = None,
+    packages: Sequence[str] = (),
+    modules: ModuleQuestion | None = None,
 ) -> list[PythonFacts]:
     """Examine interpreters side by side; the answers are in the order asked for."""
-    further = tuple(sorted({name for name in packages if _NAME.fullmatch(name)}.difference(PACKAGES)))[:MOST_PACKAGES]
+    names = tuple(sorted({name for name in packages if _NAME.fullmatch(name)}.difference(PACKAGES)))[:MOST_PACKAGES]
+    further = (*names, *(_words(modules) if modules is not None else ()))
     timeout_s = timeout_s or (TIMEOUT_S if behind is None else BEHIND_TIMEOUT_S)
     # With a deadline: on a file system that hangs, even looking whether a file is there never returns.
     begun = {
@@ -158,6 +216,15 @@ def examine_all(
     return found if behind is None else [replace(item, prefix=behind.prefix) for item in found]
 
 
+def _words(asked: ModuleQuestion) -> list[str]:
+    """Return what an interpreter is asked for modules by: `@cv2=opencv-python,opencv-python-headless`, `@/srv/lib`."""
+    names = [name for name in sorted(asked.modules)[:MOST_MODULES] if _MODULE.fullmatch(name)]
+    brought_by = {name: [item for item in asked.modules[name][:_MOST_NAMES] if _NAME.fullmatch(item)] for name in names}
+    places = [place for place in asked.path[:_MOST_PLACES] if os.path.isabs(place) and "\0" not in place]
+    words = [f"{_MODULE_MARK}{name}={','.join(brought_by[name])}" for name in names]
+    return [*(_MODULE_MARK + place for place in places), *words] if words else []
+
+
 def examine(
     path: str, timeout_s: float = TIMEOUT_S, behind: Behind | None = None, further: tuple[str, ...] = ()
 ) -> PythonFacts:
@@ -167,7 +234,7 @@ def examine(
         path: an absolute path, `~/…`, or a bare name looked up on PATH.
         timeout_s: after which it, and all it started, is killed.
         behind: what it is to be started behind.
-        further: distributions to look for besides `PACKAGES`.
+        further: distributions to look for besides `PACKAGES`, and modules.
     """
     if behind is not None:
         return _ask(path, None, timeout_s, behind, further)[0]
@@ -178,7 +245,7 @@ def examine(
     if known is not None:
         return known
     facts, directories = _ask(path, found.executable, timeout_s, None, further)
-    _CACHE.put(path, found.executable, directories, facts)
+    _CACHE.put(path, found.executable, directories, facts, further)
     return facts
 
 
@@ -213,6 +280,7 @@ def _ask(
     too_old = None
     if version < OLDEST:
         too_old = sentences.PYTHON_TOO_OLD(python=path, version=_dotted(version), oldest=_dotted(OLDEST))
+    has_asked = any(name.startswith(_MODULE_MARK) for name in further)
     facts = PythonFacts(
         path=path,
         executable=body["executable"] or executable,
@@ -225,7 +293,9 @@ def _ask(
         nccl=next(iter(body["nccl"]), None),
         editable=body["editable"] or None,
         environment=body["environment"],
-        looked_for=list(further) or None,
+        looked_for=[name for name in further if not name.startswith(_MODULE_MARK)] or None,
+        modules=body["modules"] if has_asked else None,
+        missing_modules=body["missing"] if has_asked else None,
     )
     return facts, body["path"]
 
@@ -243,13 +313,15 @@ class _Cache:
             marks, facts = self._known.get(_key(path, executable, further), ({}, None))
         return facts if facts is not None and all(_changed_at(name) == mark for name, mark in marks.items()) else None
 
-    def put(self, path: str, executable: str, directories: list[str], facts: PythonFacts) -> None:
+    def put(
+        self, path: str, executable: str, directories: list[str], facts: PythonFacts, further: Sequence[str]
+    ) -> None:
         """Remember an answer; the oldest one goes where there are too many."""
         marks = {name: _changed_at(name) for name in (executable, *directories[:MAX_DIRECTORIES])}
         newest = max((mark for mark in marks.values() if mark is not None), default=0)
         if facts.error is not None or time.time_ns() - newest < SETTLED_NS:
             return  # Another change within the same tick of the file system's clock would not show.
-        key = _key(path, executable, facts.looked_for or ())
+        key = _key(path, executable, further)
         with self._lock:
             self._known.pop(key, None)
             self._known[key] = (marks, facts)

@@ -40,6 +40,8 @@ PACKAGES = (
 """Distributions that are always looked for, since their presence and version matter to a job."""
 MOST_PACKAGES = 32
 """Further ones that may be asked about."""
+MOST_MODULES = 128
+"""Modules that may be asked about."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,11 @@ class PythonFacts:
     looked_for: list[str] | None = None
     """Distributions that were looked for besides `PACKAGES`."""
     error_notice: Notice | None = None
+    modules: dict[str, str] | None = None
+    """Module that was asked for and is found → version of what brings it, empty where that is not known; `None` where
+    none was looked for."""
+    missing_modules: list[str] | None = None
+    """Those that were asked for and are not found."""
 
 
 @dataclass(frozen=True)
@@ -217,3 +224,7 @@ class FactsRequest:
     """Where to start them then, if it is there."""
     packages: list[str] = field(default_factory=list)
     """Distributions to look for besides `PACKAGES`, such as a framework that an installed package adds requires."""
+    modules: dict[str, list[str]] = field(default_factory=dict)
+    """Modules of the first level to look for, each with distributions that may bring it; none is imported."""
+    module_path: list[str] = field(default_factory=list)
+    """Directories where the job has them looked for besides, as its PYTHONPATH does."""

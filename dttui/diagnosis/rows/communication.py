@@ -8,15 +8,28 @@ from dttui.diagnosis.advice import (
     HANGING,
     LATE_RANK,
     LOOK_AT_FIRST,
+    NAME_CALLS,
     NCCL_DEBUG,
     NETWORK,
     RECORDED,
+    SAME_CALLS,
+    SAME_MODEL,
     SAME_VERSIONS,
     STRANGERS,
 )
 from dttui.diagnosis.recogniser import Recogniser
 from dttui.diagnosis.rows.patterns import GAP, GLOO_PEER, NCCL_PEER, RAISED, WIDE_GAP
 from dttui.i18n import N_
+
+_CALL = r"\w+(?:, TensorShape=\[[\d, ]{0,80}\])?"
+"""A call as torch tells it where it compares those of all ranks."""
+_OTHER_SIZE = N_(
+    "A collective was brought {got} bytes by another rank where {wanted} were expected: the ranks called different "
+    "collectives, or one with tensors of different sizes or types."
+)
+_TRUNCATED = r"message truncated : receiving (?P<got>\d+) bytes instead of (?P<wanted>\d+)"
+_UNEQUAL = r"collective mismatch error,? local size (?P<got>\d+) remote (?:size )?(?P<wanted>\d+)"
+"""NCCL's words over sockets, and over InfiniBand, where the sender finds it out."""
 
 ROWS: tuple[Recogniser, ...] = (
     # NCCL, before the general words for peers.
@@ -37,11 +50,61 @@ ROWS: tuple[Recogniser, ...] = (
     ),
     Recogniser(
         "collective-mismatch",
+        N_("Rank {rank_a} called another collective ({call_a}) than rank {rank_b} ({call_b}), or with another size."),
+        (SAME_CALLS,),
+        rf"{RAISED}.*Detected mismatch between collectives on ranks\. Rank (?P<rank_a>\d+) is running collective: "
+        rf"CollectiveFingerPrint\({GAP}OpType=(?P<call_a>{_CALL}){WIDE_GAP}but Rank (?P<rank_b>\d+) is running "
+        rf"collective: CollectiveFingerPrint\({GAP}OpType=(?P<call_b>{_CALL})",
+    ),
+    Recogniser(
+        "collective-mismatch",
+        _OTHER_SIZE,
+        (SAME_CALLS, NAME_CALLS),
+        rf"{RAISED}.*op\.preamble\.length <= op\.nbytes\. (?P<got>\d+) vs (?P<wanted>\d+)",
+    ),
+    Recogniser(
+        "collective-mismatch",
+        _OTHER_SIZE,
+        (SAME_CALLS, NAME_CALLS),
+        rf"{RAISED}.*{_TRUNCATED}",
+        rf"NCCL WARN {GAP}{_TRUNCATED}",
+    ),
+    Recogniser(
+        "collective-mismatch",
+        _OTHER_SIZE,
+        (SAME_CALLS, NAME_CALLS),
+        rf"{RAISED}.*{_UNEQUAL}",
+        rf"NCCL WARN {GAP}{_UNEQUAL}",
+    ),
+    Recogniser(
+        "collective-mismatch",
         N_("The ranks did not call the same collectives in the same order, or with tensors of the same shape."),
-        (N_("Look for code that only some ranks run; TORCH_DISTRIBUTED_DEBUG=DETAIL under run.env names the calls."),),
-        rf"{RAISED}.*(?:Detected mismatch between collectives on ranks|Mismatched collective detected"
-        r"|Expected to have finished reduction in the prior iteration)",
+        (SAME_CALLS, NAME_CALLS),
+        rf"{RAISED}.*(?:Detected mismatch between collectives on ranks|Mismatched collective detected)",
         r"NCCL WARN Mismatched collective detected",
+    ),
+    Recogniser(
+        "unused-parameters",
+        N_("Parameters of the model had no part in the loss, and DDP waited for their gradients."),
+        (
+            N_("Leave those parameters out, or say find_unused_parameters=True to DistributedDataParallel."),
+            N_("TORCH_DISTRIBUTED_DEBUG=INFO under run.env names them."),
+        ),
+        rf"{RAISED}Expected to have finished reduction in the prior iteration",
+    ),
+    Recogniser(
+        "model-differs",
+        N_("The ranks have made different models: rank {rank_a} has {count_a} parameters, rank {rank_b} {count_b}."),
+        (SAME_MODEL,),
+        rf"{RAISED}DDP expects same model across all ranks, but Rank (?P<rank_a>\d+) has (?P<count_a>\d+) params, "
+        r"while rank (?P<rank_b>\d+) has inconsistent (?P<count_b>\d+) params",
+    ),
+    Recogniser(
+        "model-differs",
+        N_("The ranks have made different models: parameter {index} of rank {rank_a} has the shape {shape} there."),
+        (SAME_MODEL,),
+        rf"{RAISED}\[(?P<rank_a>\d+)\]: params\[(?P<index>\d+)\] in this process with (?:sizes|strides) "
+        r"(?P<shape>\[[\d, ]*\]) appears not to match",
     ),
     Recogniser(
         "collective-timeout",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dttui.diagnosis.advice import BLOCKING, DRIVER, EXCHANGE, SHARED_GPU
+from dttui.diagnosis.advice import ASK_FIRST, BLOCKING, DRIVER, EXCHANGE, SHARED_GPU
 from dttui.diagnosis.recogniser import Recogniser
 from dttui.diagnosis.rows.patterns import CUDA, GAP, RAISED
 from dttui.i18n import N_
@@ -21,16 +21,43 @@ ROWS: tuple[Recogniser, ...] = (
     Recogniser(
         "no-cuda-build",
         N_("The torch of {python} on {host} was made without CUDA."),
-        (N_("Install a torch with CUDA there, or use the gloo backend and the CPU."),),
+        (N_("Install a torch with CUDA there, or use the gloo backend and the CPU."), ASK_FIRST),
         r"(?:AssertionError: Torch not compiled with CUDA enabled"
+        r"|AttributeError: module 'torch\._C' has no attribute '_cuda_\w+'"
+        r"|RuntimeError: torch\.cuda\.\w+ requires CUDA support"
+        r"|RuntimeError: Tried to instantiate dummy base class (?:Event|Stream|CUDAGraph|_Cuda\w+)"
+        r"|ValueError: device_id cuda:\d+ does not match the current compilation's accelerator support: None"
         rf"|{RAISED}Distributed package doesn't have NCCL built in)",
+    ),
+    Recogniser(
+        "checkpoint-device",
+        N_("A file that was saved from a GPU was loaded on {host}, where the script has none."),
+        (N_("Say where it is to be loaded: torch.load(…, map_location='cpu'), or the rank's own device."),),
+        rf"{RAISED}Attempting to deserialize object on a \w+ device but torch\.\w+\.is_available\(\) is False",
+    ),
+    Recogniser(
+        "checkpoint-device",
+        N_("A file that was saved from GPU {gpu} was loaded on {host}, where the rank has only {count}."),
+        (N_("Say where it is to be loaded: torch.load(…, map_location='cpu'), or the rank's own device."),),
+        rf"{RAISED}Attempting to deserialize object on \w+ device (?P<gpu>\d+) but torch\.\w+\.device_count\(\) is "
+        r"(?P<count>\d+)",
+    ),
+    Recogniser(
+        "device-ids",
+        N_("DistributedDataParallel was given device_ids for a model that is on the CPU."),
+        (N_("Leave device_ids out there, or move the model to its GPU first: model.to(LOCAL_RANK)."),),
+        rf"{RAISED}DistributedDataParallel device_ids and output_device arguments only work with[^\n]*"
+        r"device\(type='cpu'\)",
     ),
     Recogniser(
         "no-gpu",
         N_("The script found no GPU on {host}."),
-        (N_("See with `dttui envs` whether the driver works there; the script must not set CUDA_VISIBLE_DEVICES."),),
-        rf"{RAISED}.*(?:No CUDA GPUs are available|no CUDA-capable device is detected"
-        r"|Found no NVIDIA driver on your system"
+        (
+            N_("See with `dttui envs` whether the driver works there; the script must not set CUDA_VISIBLE_DEVICES."),
+            ASK_FIRST,
+        ),
+        rf"{RAISED}.*(?:No (?:CUDA|HIP) GPUs are available|no CUDA-capable device is detected"
+        r"|Found no NVIDIA driver on your system|Cannot access accelerator device when none is available"
         r"|no GPUs found!)",
     ),
     Recogniser(

@@ -9,6 +9,15 @@ from dttui.i18n import N_
 ROWS: tuple[Recogniser, ...] = (
     # What is installed.
     Recogniser(
+        "module-shadowed",
+        N_("Module {module} was used before it was loaded: it is imported in a circle, or a file has its name."),
+        (N_("Rename the script's own file that has a package's name, such as random.py; the traceback shows it."),),
+        r"(?:AttributeError: (?:(?:partially initialized )?module|cannot access submodule '\w+' of module) "
+        r"'(?P<module>[\w.]+)'"
+        r"|ImportError: cannot import name '\w+' from partially initialized module '(?P<module2>[\w.]+)')"
+        r"[^\n]*(?:circular import|renaming)",
+    ),
+    Recogniser(
         "shared-library",
         N_("The library {library} is missing on {host}."),
         (N_("Install the build of the package for that host's CUDA, or set LD_LIBRARY_PATH under run.env."),),

@@ -57,6 +57,7 @@ class JobPane(VerticalScroll, can_focus=False):
                 state.workdir,
                 state.python,
                 state.prefix,
+                state.per,
                 state.dataset,
             )
             form.show(values, state.program_kind)

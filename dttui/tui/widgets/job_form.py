@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
@@ -17,6 +18,7 @@ from dttui.planning import ProgramKind
 from dttui.sanitize import clean
 from dttui.spec import Container, DatasetRef
 from dttui.tui.messages import FormEdited
+from dttui.tui.widgets.prose import Prose
 
 NO_DATASET = ""
 """The value of the explicit none; an id is never empty."""
@@ -34,6 +36,7 @@ class FormValues:
     workdir: str
     python: str
     prefix: str
+    per: Literal["gpu", "node"]
     dataset: DatasetRef | str | None
     """A dataset, `none`, or nothing chosen yet."""
 
@@ -54,6 +57,10 @@ class JobForm(Vertical):
         yield from _field(_("Script"), _input("program", example.format(example="train.py")), label_id="program-label")
         optional = _("optional, e.g. {example}")
         yield from _field(_("Arguments"), _input("arguments", optional.format(example="--epochs 3")))
+        often: list[tuple[str, str]] = [(_("once a GPU"), "gpu"), (_("once a node"), "node")]
+        select = Select(often, id="per", allow_blank=False, compact=True)
+        yield from _field(_("Started"), select, row_id="per-field")
+        yield Prose(id="per-note", markup=False)
         yield from _field(_("Work dir"), _input("workdir", _("optional; sent if relative")))
         yield from _field(_("Python"), _input("python", _("optional: the interpreter")))
         yield from _field(_("Prefix"), _input("prefix", optional.format(example="numactl --localalloc")))
@@ -61,7 +68,7 @@ class JobForm(Vertical):
             yield Label(_("Container"), classes="field-label")
             yield Static(id="container-text")
             yield Button(_("Edit"), id="container", action="screen.container", compact=True)
-        select: Select[str] = Select(self._options(), id="dataset", prompt=_("choose a dataset, or none"), compact=True)
+        select = Select(self._options(), id="dataset", prompt=_("choose a dataset, or none"), compact=True)
         yield from _field(_("Dataset"), select)
 
     def show_container(self, container: Container | None) -> None:
@@ -75,6 +82,9 @@ class JobForm(Vertical):
         """Fill the fields in."""
         label = {"script": _("Script"), "module": _("Module"), "command": _("Command")}[kind]
         self.query_one("#program-label", Label).update(Content(label))
+        for selector in ("#per-field", "#per-note"):
+            self.query_one(selector).display = kind == "command"
+        self._explain(values.per)
         with self.prevent(Input.Changed, Select.Changed):
             for name, text in (
                 ("#task-name", values.task_name),
@@ -87,6 +97,7 @@ class JobForm(Vertical):
                 field = self.query_one(name, Input)
                 if field.value != text:
                     field.value = text
+            self.query_one("#per", Select).value = values.per
             self._show_dataset(values.dataset)
 
     @property
@@ -105,14 +116,28 @@ class JobForm(Vertical):
             workdir=self.query_one("#workdir", Input).value,
             python=self.query_one("#python", Input).value,
             prefix=self.query_one("#prefix", Input).value,
+            per="node" if self.query_one("#per", Select).value == "node" else "gpu",
             dataset=dataset,
         )
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """Have what is said of a field in view with it."""
+        if event.widget.id == "per":
+            self.call_after_refresh(self.query_one("#per-note").scroll_visible, animate=False)
 
     @on(Input.Changed)
     @on(Select.Changed)
     def _edited(self, event: Input.Changed | Select.Changed) -> None:
         event.stop()
+        self._explain(self.values.per)
         self.post_message(FormEdited())
+
+    def _explain(self, per: Literal["gpu", "node"]) -> None:
+        """Say what it means how often a command is started."""
+        text = _("Each GPU has a process of its own, which is told its rank.")
+        if per == "node":
+            text = _("It sees all GPUs of its node and starts its own ranks: bash run.sh, torchrun, llamafactory-cli.")
+        self.query_one("#per-note", Prose).show(Content(text))
 
     def _show_dataset(self, dataset: DatasetRef | str | None) -> None:
         select = self.query_one("#dataset", Select)
@@ -141,8 +166,10 @@ def _input(id: str, placeholder: str) -> Input:
     return Input(id=id, compact=True, placeholder=placeholder)
 
 
-def _field(label: str, field: Input | Select[str], label_id: str | None = None) -> ComposeResult:
-    with Horizontal(classes="field"):
+def _field(
+    label: str, field: Input | Select[str], label_id: str | None = None, row_id: str | None = None
+) -> ComposeResult:
+    with Horizontal(classes="field", id=row_id):
         yield Label(label, classes="field-label", id=label_id, markup=False)
         yield field
 

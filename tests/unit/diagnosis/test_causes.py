@@ -100,16 +100,67 @@ RAISED = [
         "rank 1 has version 21805, rank 0 21403",
     ),
     (
-        "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running collective: "
-        "CollectiveFingerPrint(SequenceNumber=0, OpType=ALLREDUCE), but Rank 1 is running collective: BARRIER",
+        "RuntimeError: Detected mismatch between collectives on ranks. Rank 1 is running collective: "
+        "CollectiveFingerPrint(SequenceNumber=0OpType=BARRIER), but Rank 0 is running collective: "
+        "CollectiveFingerPrint(SequenceNumber=0OpType=GATHER).Collectives differ in the following aspects: \t Op type: "
+        "BARRIERvs GATHER",
         "collective-mismatch",
-        "same collectives",
+        "Rank 1 called another collective (BARRIER) than rank 0 (GATHER)",
+    ),
+    (
+        "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running collective: "
+        "CollectiveFingerPrint(SequenceNumber=0, OpType=ALLREDUCE, TensorShape=[4], TensorDtypes=Float, "
+        "TensorDeviceTypes=TensorOptions(dtype=float (default), device=cpu, layout=Strided (default), "
+        "requires_grad=false (default), pinned_memory=false (default), memory_format=(nullopt))), but Rank 1 is "
+        "running collective: CollectiveFingerPrint(SequenceNumber=0, OpType=ALLREDUCE, TensorShape=[8], "
+        "TensorDtypes=Float, "
+        "TensorDeviceTypes=TensorOptions(dtype=float (default), device=cpu, layout=Strided (default), "
+        "requires_grad=false (default), pinned_memory=false (default), memory_format=(nullopt))).Collectives differ in "
+        "the following aspects: \t Tensor Tensor shapes: 4vs 8",
+        "collective-mismatch",
+        "Rank 0 called another collective (ALLREDUCE, TensorShape=[4]) than rank 1 (ALLREDUCE, TensorShape=[8])",
+    ),
+    ("RuntimeError: Detected mismatch between collectives on ranks.", "collective-mismatch", "same collectives"),
+    (
+        "gloo::EnforceNotMet: [enforce fail at /__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:456] "
+        "op.preamble.length <= op.nbytes. 8 vs 4. Received data size doesn't match expected size. Is there a "
+        "distributed collective mismatch in your code?",
+        "collective-mismatch",
+        "A collective was brought 8 bytes by another rank where 4 were expected",
+    ),
+    (
+        "torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:275, invalid "
+        "usage (run with NCCL_DEBUG=WARN for details), NCCL version 2.21.5\nncclInvalidUsage: This usually reflects "
+        "invalid usage of NCCL library.\nLast error:\nNET/Socket : peer 10.0.0.2<41234> message truncated : receiving "
+        "262144 bytes instead of 65536. If you believe your socket network is in a healthy state, there may be a "
+        "mismatch in collective sizes or environment settings (e.g. NCCL_PROTO, NCCL_ALGO) between ranks",
+        "collective-mismatch",
+        "262144 bytes by another rank where 65536 were expected",
+    ),
+    (
+        "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:94, invalid usage, NCCL version 2.26.2\n"
+        "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\nNET/IB : req 0/1 tag 1c "
+        "peer 10.0.0.2<47654> collective mismatch error, local size 524288 remote size 131072",
+        "collective-mismatch",
+        "524288 bytes by another rank where 131072 were expected",
     ),
     (
         "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. This "
         "error indicates that your module has parameters that were not used in producing loss.",
-        "collective-mismatch",
-        "same collectives",
+        "unused-parameters",
+        "had no part in the loss",
+    ),
+    (
+        "RuntimeError: DDP expects same model across all ranks, but Rank 0 has 2 params, while rank 1 has inconsistent "
+        "4 params.",
+        "model-differs",
+        "rank 0 has 2 parameters, rank 1 4",
+    ),
+    (
+        "RuntimeError: [1]: params[0] in this process with sizes [8, 4] appears not to match sizes of the same param "
+        "in process 0.",
+        "model-differs",
+        "parameter 0 of rank 1 has the shape [8, 4] there",
     ),
     (
         "c10::DistBackendError: [PG 1 Rank 7] Process group watchdog thread terminated with exception: [Rank 7] "
@@ -274,6 +325,57 @@ RAISED = [
         "driver-too-old",
         "gpu2",
     ),
+    *[
+        (text, "no-cuda-build", "on gpu2 was made without CUDA")
+        for text in (
+            "AttributeError: module 'torch._C' has no attribute '_cuda_setDevice'",
+            "AttributeError: module 'torch._C' has no attribute '_cuda_resetPeakMemoryStats'",
+            "RuntimeError: torch.cuda.Stream requires CUDA support",
+            "RuntimeError: Tried to instantiate dummy base class Event",
+            "ValueError: device_id cuda:0 does not match the current compilation's accelerator support: None. Please "
+            "use a different compiled version that supports your accelerator.",
+        )
+    ],
+    ("RuntimeError: Cannot access accelerator device when none is available.", "no-gpu", "no GPU on gpu2"),
+    ("RuntimeError: No HIP GPUs are available", "no-gpu", "no GPU on gpu2"),
+    (
+        "RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If "
+        "you are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to map "
+        "your storages to the CPU.",
+        "checkpoint-device",
+        "loaded on gpu2, where the script has none",
+    ),
+    (
+        "RuntimeError: Attempting to deserialize object on CUDA device 3 but torch.cuda.device_count() is 2. Please "
+        "use torch.load with map_location to map your storages to an existing device.",
+        "checkpoint-device",
+        "saved from GPU 3 was loaded on gpu2, where the rank has only 2",
+    ),
+    (
+        "ValueError: DistributedDataParallel device_ids and output_device arguments only work with "
+        "single-device/multiple-device GPU modules or CPU modules, but got device_ids [0], output_device None, and "
+        "module parameters {device(type='cpu')}.",
+        "device-ids",
+        "for a model that is on the CPU",
+    ),
+    (
+        "AttributeError: partially initialized module 'torch' has no attribute 'ones' (most likely due to a circular "
+        "import)",
+        "module-shadowed",
+        "Module torch was used before it was loaded",
+    ),
+    (
+        "ImportError: cannot import name 'nn' from partially initialized module 'torch' (most likely due to a circular "
+        "import) (/w/torch.py)",
+        "module-shadowed",
+        "Module torch was used before it was loaded",
+    ),
+    (
+        "AttributeError: module 'random' has no attribute 'seed' (consider renaming '/w/random.py' since it has the "
+        "same name as the standard library module named 'random' and prevents importing that standard library module)",
+        "module-shadowed",
+        "Module random was used",
+    ),
     ("AssertionError: Torch not compiled with CUDA enabled", "no-cuda-build", "made without CUDA"),
     ("RuntimeError: Distributed package doesn't have NCCL built in", "no-cuda-build", "made without CUDA"),
     ("RuntimeError: No CUDA GPUs are available", "no-gpu", "gpu2"),
@@ -408,6 +510,20 @@ PRINTED = [
         "collective-timeout",
         "600 s in a collective (BROADCAST)",
     ),
+    (
+        "gpu1:4242:4300 [0] transport/net_socket.cc:536 NCCL WARN NET/Socket : peer 10.0.0.2<41234> message truncated "
+        ": receiving 262144 bytes instead of 65536. If you believe your socket network is in a healthy state,",
+        None,
+        "collective-mismatch",
+        "262144 bytes",
+    ),
+    (
+        "gpu1:4242:4300 [0] transport/net_ib.cc:1023 NCCL WARN NET/IB : req 0/1 tag 1c peer 10.0.0.2<47654> collective "
+        "mismatch error, local size 524288 remote size 131072",
+        None,
+        "collective-mismatch",
+        "where 131072 were expected",
+    ),
     ("terminate called without an active exception", None, "aborted", "as gloo's do now and then"),
 ]
 
@@ -446,6 +562,8 @@ def test_every_sentence_of_the_table_can_be_told() -> None:
             name: "1" for name in ("gpu", "asked", "free", "total", "port", "address", "joined", "size", "waited")
         }
         fields |= {name: "1" for name in ("rank_a", "rank_b", "version_a", "version_b", "ranks", "operation")}
+        fields |= {name: "1" for name in ("call_a", "call_b", "got", "wanted", "count_a", "count_b", "index", "shape")}
+        fields |= {"count": "1"}
         assert groups
         for text in (row.words, *row.advice):
             assert "{" not in tell(text, fields)

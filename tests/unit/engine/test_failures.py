@@ -82,7 +82,18 @@ def test_ranks_that_had_ended_before_the_stop_did_not_end_because_of_it() -> Non
     assert ending(waited, 108.0) == "its ranks had ended by themselves"
     assert ending(waited, 100.5) == "ended by itself after SIGTERM"
     assert ending(waited) == "ended by itself after SIGTERM"
-    assert ending(replace(waited, ranks_started=[4, 5, 6]), 108.0) == "ended by itself after SIGTERM"
+
+
+def test_ranks_that_had_failed_before_the_stop_or_only_some_had_ended_are_told_so() -> None:
+    ends = ProcessExit("4", 100.0, exit_code=1), ProcessExit("5", 101.0, exit_code=0)
+    waited = ended(ProcessExit("launcher", 109.0, exit_code=1), *ends, ranks_started=[4, 5])
+    assert ending(waited, 108.0) == "its ranks had ended by themselves"
+    one_more = replace(waited, ranks_started=[4, 5, 6])
+    assert ending(one_more, 108.0) == "ended by itself after SIGTERM; 2 of 3 ranks had ended before"
+    killed = ended(*ends, ProcessExit("6", 120.0, signal=signal.SIGKILL), ranks_started=[4, 5, 6])
+    assert ending(killed, 108.0) == "killed; 2 of 3 ranks had ended before"
+    termed = ended(ProcessExit("4", 100.0, signal=signal.SIGTERM), ranks_started=[4])
+    assert ending(termed, 108.0) == "ended by itself after SIGTERM"
 
 
 def test_other_ends_keep_their_reason() -> None:
