@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -255,15 +256,38 @@ def _told(text: str) -> list[dict[str, Any]]:
     return [json.loads(line.partition("told ")[2]) for line in text.splitlines() if "told {" in line]
 
 
-def _under_dttui(directory: Path, text: str, python: Path, env: dict[str, str], *, as_if: bool) -> dict[str, Any]:
-    """Import a configuration, name the script and the nodes, and return what the first rank sees."""
+def _under_dttui(
+    directory: Path,
+    text: str,
+    python: Path,
+    env: dict[str, str],
+    *,
+    as_if: bool,
+    nodes: Sequence[str] = (ONE,),
+    own: str = "",
+) -> dict[str, Any]:
+    """Import a configuration, name the script and the nodes, and return what the first rank sees.
+
+    Args:
+        directory: for the files.
+        text: the configuration.
+        python: interpreter of the ranks.
+        env: variables of the ranks.
+        as_if: whether they are to take it that there are GPUs.
+        nodes: where they run.
+        own: a configuration of DeepSpeed's own, which is imported too, and not sent.
+    """
     (directory / "config.yaml").write_text(text)
-    done = dttui("import", directory / "config.yaml", "-o", directory / "job.yaml")
+    (directory / "own").mkdir()
+    (directory / "own/ds.json").write_text(own)
+    files = [directory / "config.yaml", *([directory / "own/ds.json"] if own else [])]
+    done = dttui("import", *files, "-o", directory / "job.yaml")
+    (directory / "own/ds.json").unlink()
     assert done.returncode == 0, done.stdout + done.stderr
     document = yaml.safe_load((directory / "job.yaml").read_text())
     job = document["distributed_training"]
     assert job["run"]["script"] == "train.py"
-    job["cluster"] = slots({ONE: job.pop("resources")["gpu"]["count"]})
+    job["cluster"] = slots(dict.fromkeys(nodes, job.pop("resources")["gpu"]["count"]))
     job["dataset"] = "none"
     job["run"] |= {"workdir": ".", "python": str(python), "args": ["--as-if-gpus"] if as_if else []}
     job["run"]["env"] |= env
@@ -313,8 +337,44 @@ def test_an_accelerator_sees_what_it_sees_under_its_own_launcher(
     assert {key: part[key] for key in SEEN[name]} == SEEN[name]
 
 
-def test_without_gpus_the_ranks_are_one_training_all_the_same(
+@pytest.mark.parametrize(
+    ("text", "nodes", "kind", "processes"),
+    [
+        (FSDP_2, [ONE], "MULTI_CPU", 2),
+        pytest.param(CPU.replace(": 1", ": 2"), [ONE, TWO], "MULTI_CPU", 2, marks=pytest.mark.thorough),
+        # As under its own launcher, where an Accelerator counts no ranks but those of devices.
+        pytest.param(ZERO_2, [ONE], "DEEPSPEED", 1, marks=pytest.mark.thorough),
+    ],
+    ids=["fsdp", "cpu", "deepspeed"],
+)
+def test_without_gpus_an_accelerator_counts_ranks_but_for_deepspeed(
+    tmp_path: Path,
+    frameworks_python: Path,
+    deepspeed_variables: dict[str, str],
+    text: str,
+    nodes: list[str],
+    kind: str,
+    processes: int,
+) -> None:
+    seen = _under_dttui(tmp_path, text, frameworks_python, deepspeed_variables, as_if=False, nodes=nodes)
+    assert (seen["distributed_type"], seen["processes"], seen["mixed_precision"]) == (kind, processes, "bf16")
+
+
+@pytest.mark.thorough
+def test_a_file_of_deepspeeds_own_is_read_as_dttui_writes_it(
     tmp_path: Path, frameworks_python: Path, deepspeed_variables: dict[str, str]
 ) -> None:
-    seen = _under_dttui(tmp_path, FSDP_2, frameworks_python, deepspeed_variables, as_if=False)
-    assert (seen["distributed_type"], seen["processes"], seen["mixed_precision"]) == ("MULTI_CPU", 2, "bf16")
+    text = (
+        "distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: own/ds.json, zero3_init_flag: false}\n"
+    )
+    zero = {"stage": 3, "offload_param": {"device": "cpu"}, "sub_group_size": 7}
+    own = {"zero_optimization": zero, "bf16": {"enabled": True}, "train_batch_size": "auto", "gradient_clipping": 0.5}
+    seen = _under_dttui(
+        *(tmp_path, f"{text}num_processes: 2\n", frameworks_python, deepspeed_variables),
+        as_if=True,
+        own=json.dumps(own),
+    )
+    assert (seen["distributed_type"], seen["mixed_precision"]) == ("DEEPSPEED", "bf16")
+    assert (seen["deepspeed"]["stage"], seen["deepspeed"]["clipping"]) == (3, 0.5)
+    assert seen["deepspeed"]["config"]["zero_optimization"]["sub_group_size"] == 7
+    assert seen["deepspeed"]["config"]["train_batch_size"] == "auto"
