@@ -19,7 +19,9 @@ def file(text: str, name: str = "f") -> Translated:
 
 
 def data(imported: Imported) -> dict[str, Any]:
-    return imported.job.model_dump(mode="json", exclude_unset=True)
+    """Return what a job says, but for that it needs no dataset of the catalogue, as every command has it."""
+    said = imported.job.model_dump(mode="json", exclude_unset=True)
+    return {key: value for key, value in said.items() if (key, value) != ("dataset", "none")}
 
 
 def keys(imported: Imported) -> dict[str, int]:

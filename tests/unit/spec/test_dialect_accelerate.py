@@ -350,7 +350,7 @@ def test_another_cloud_is_refused() -> None:
     text = "compute_environment: AMAZON_SAGEMAKER\ndistributed_type: 'NO'\nec2_instance_type: ml.p3.2xlarge\n"
     with pytest.raises(DocumentError) as caught:
         of(text)
-    assert "dttui runs jobs on hosts you can SSH to, not on AMAZON_SAGEMAKER" in str(caught.value)
+    assert "a configuration of accelerate for SageMaker" in str(caught.value)
 
 
 @pytest.mark.parametrize("path", sorted(FIT.glob("*conf.y*ml")), ids=lambda path: path.stem)

@@ -59,6 +59,10 @@ def test_launchers_of_one_node_say_the_same(line: str) -> None:
     assert made == {"name": "t", "framework": "pytorch-ddp", "run": {"script": "t.py", "args": ["--a", "1"]}, **GPUS}
 
 
+def test_a_command_needs_no_dataset_of_the_catalogue() -> None:
+    assert script("torchrun t.py --data /d").job.dataset == "none"
+
+
 def test_what_stays_before_the_program_is_its_prefix() -> None:
     made = job("numactl -N 0 --membind=0 torchrun --nproc-per-node 4 t.py")
     assert made["run"] == {"script": "t.py", "prefix": ["numactl", "-N", "0", "--membind=0"]}

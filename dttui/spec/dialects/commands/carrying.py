@@ -133,6 +133,7 @@ def _carry_program(translation: Translation, launch: Launch) -> None:
             arguments = carry_megatron(translation, arguments, origin)
         if arguments:
             translation.put(("run", "args"), arguments, origin)
+    translation.put(("dataset",), "none", origin, is_implied=True)  # The program is told its data by its own arguments.
     translation.put(("name",), _name(launch, text), origin, is_implied=launch.name is None)
     if launch.prefix:
         translation.put(("run", "prefix"), tuple(word.text for word in launch.prefix), origin)
