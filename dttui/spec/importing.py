@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import posixpath
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -296,9 +297,9 @@ def _unknown(source: YamlSource) -> Problem:
         message = _("this is a job file already; there is nothing to import")
         return source.problem(ROOT, source.key_mark(ROOT), message)
     known = [key for dialect in _DIALECTS for key in dialect.keys]
-    near = {key: did_you_mean(key, known) for key in source.data}
-    meant = next((key for key, told in near.items() if told), None)
-    if meant is not None and sum(map(bool, near.values())) * 2 > len(near):
-        return source.problem((meant,), source.key_mark((meant,)), _("unknown key"), near[meant])
+    misspelt = [key for key in source.data if difflib.get_close_matches(key, known, n=1, cutoff=0.8)]
+    if len(misspelt) * 2 > len(source.data):
+        first = (misspelt[0],)
+        return source.problem(first, source.key_mark(first), _("unknown key"), did_you_mean(misspelt[0], known))
     first = (next(iter(source.data)),)
     return source.problem(first, source.key_mark(first), _("this file is of no form that can be imported"), hint)

@@ -23,7 +23,7 @@ from dttui.spec.yaml_writer import dump_yaml
 ROOT_KEY = "distributed_training"
 """The key at the top of a job file that holds the job."""
 
-_OURS = re.compile(rf"^[\s{{]*[\"']?(?:{'|'.join((ROOT_KEY, *TOP_KEYS))})[\"']?\s*:", re.MULTILINE)
+_OURS = re.compile(rf"^[ \t{{]*[\"']?(?:{'|'.join((ROOT_KEY, *TOP_KEYS))})[\"']?\s*:", re.MULTILINE)
 """Where a document is meant as a job, however wrong it is."""
 
 

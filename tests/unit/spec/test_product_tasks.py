@@ -168,7 +168,7 @@ def test_a_launcher_on_the_first_node_alone_reaches_all() -> None:
         ("num_nodes: 1\nrun: mpirun -np 2 ./train", '"train" is no program in Python'),
         ("service: {replicas: 1}\nrun: python serve.py", "this is a SkyPilot service"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_in_a_skypilot_task_have_their_places(text: str, words: str) -> None:
     assert words in refused(text)
 
@@ -267,11 +267,11 @@ def test_torchx_finds_its_component_in_its_configuration() -> None:
     ("text", "words"),
     [
         ("[slurm]\npartition=a\n", "1:1: this configuration of torchx has options of schedulers alone"),
-        ("[cli:run]\ncomponent=my/file.py:fn\n", "2:1: cli:run.component: the component \"my/file.py:fn\" is a function"),
+        ("[cli:run]\ncomponent=my/file.py:fn\n", '2:1: cli:run.component: the component "my/file.py:fn" is a function'),
         ("[cli:run]\ncomponent=utils.echo\n", 'the component "utils.echo" is no component of torchx\'s dist'),
         ("[component:dist.ddp]\nj=1x2\n", "1:1: component:dist.ddp: the component dist.ddp names no script here"),
-        ("[component:dist.ddp]\nscript\n", "2:1: expected [SECTION] or KEY = VALUE, found \"script\""),
+        ("[component:dist.ddp]\nscript\n", '2:1: expected [SECTION] or KEY = VALUE, found "script"'),
     ],
-)  # fmt: skip
+)
 def test_a_configuration_of_torchx_without_a_script_is_refused(text: str, words: str) -> None:
     assert words in refused(text, ".torchxconfig")

@@ -103,12 +103,18 @@ def test_no_file_elsewhere_is_read_for_an_experiment(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (FLAGSCALE.replace("type: train", "type: serve"), '8:5: experiment.task.type: this is a FlagScale experiment of the type "serve"'),
-        (FLAGSCALE.replace("entrypoint:", "entry:"), "7:3: experiment.task: this FlagScale experiment names no entrypoint"),
+        (
+            FLAGSCALE.replace("type: train", "type: serve"),
+            '8:5: experiment.task.type: this is a FlagScale experiment of the type "serve"',
+        ),
+        (
+            FLAGSCALE.replace("entrypoint:", "entry:"),
+            "7:3: experiment.task: this FlagScale experiment names no entrypoint",
+        ),
         (TRAIN_PART, "1:1: this is the train part of a FlagScale experiment"),
         (FLAGSCALE.replace("nnodes: 4", "nnodes: -4"), "FlagScale: expected a number of nodes"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_experiment_that_trains_is_refused(text: str, words: str) -> None:
     assert words in refused(text)
 
@@ -135,10 +141,10 @@ def test_nodes_of_a_ddp_configuration_come_by_their_ranks() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (DDP.replace("backend: nccl", "backend: smoke"), '2:12: distributed.backend: expected one of nccl, gloo'),
+        (DDP.replace("backend: nccl", "backend: smoke"), "2:12: distributed.backend: expected one of nccl, gloo"),
         (DDP.replace("name: b, rank: 1, ip: 192.168.1.11", "rank: 1"), "7:5: nodes[0]: expected a node with a name"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_in_a_ddp_configuration_have_their_places(text: str, words: str) -> None:
     assert words in refused(text)
 

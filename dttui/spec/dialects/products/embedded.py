@@ -16,6 +16,8 @@ from dttui.spec.findings import Finding
 from dttui.spec.problems import DocumentError, PathKey, Problem, format_path, shown
 from dttui.spec.yaml_source import Mark, YamlSource
 
+_MOST_FILLED = 5_000
+"""Lines of a document in which a script's lines have the numbers that they have there."""
 _BLOCK = re.compile(r"(?:[&!][^\s]*\s+)*([|>])([-+0-9]*)")
 _MPI = re.compile(r"\b(mpirun|mpiexec|srun)\b")
 _INTERPRETED = re.compile(r"python|\.py\b|\.sh\b")
@@ -76,7 +78,9 @@ class EmbeddedScript:
         return Mark(place.line, mark.column + place.shift)
 
     def _fill(self, line: int, with_text: str) -> None:
-        """Add lines that do nothing, so that what comes next is in a line of this number."""
+        """Add lines that do nothing, so that what comes next is in a line of this number, unless it is a large one."""
+        if line > _MOST_FILLED:
+            return
         while len(self._lines) < line - 1:
             self._lines.append(with_text)
             self._places.append(ScriptLine(len(self._lines), 0))

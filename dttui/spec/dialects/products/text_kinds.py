@@ -14,8 +14,30 @@ from dttui.i18n import N_, _
 from dttui.spec.dialects.products.product_kind import BY_COMMAND
 from dttui.spec.problems import DocumentError, Problem, printable
 
-Tells = Callable[[str, str], bool]
-"""Whether a file is of a kind, by its text and its name without directories."""
+_EMPTY = re.compile(r"[ \t]*(?:#[^\n]*)?\r?\n")
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A file that is looked at."""
+
+    text: str
+    name: str
+    """Without directories."""
+    head: str
+    """Its text from the first line on that is neither empty nor a comment."""
+
+    @classmethod
+    def of(cls, text: str, path: str) -> TextFile:
+        """Return a file of a text and a path."""
+        at = 0
+        while (empty := _EMPTY.match(text, at)) is not None:
+            at = empty.end()
+        return cls(text, posixpath.basename(path), text[at:].lstrip())
+
+
+Tells = Callable[[TextFile], bool]
+"""Whether a file is of a kind."""
 _WHOLE = re.ASCII | re.MULTILINE
 
 
@@ -49,24 +71,24 @@ def _says(line: str) -> bool:
 
 def _named(pattern: str) -> Tells:
     whole = re.compile(pattern, re.IGNORECASE)
-    return lambda _text, name: whole.fullmatch(name) is not None
+    return lambda file: whole.fullmatch(file.name) is not None
 
 
 def _begins(pattern: str) -> Tells:
     """Return what tells a file by its first line that is no comment."""
-    begin = re.compile(rf"(?:[ \t]*(?:#[^\n]*)?\r?\n)*(?:{pattern})", re.ASCII)
-    return lambda text, _name: begin.match(text) is not None
+    begin = re.compile(pattern, re.ASCII)
+    return lambda file: begin.match(file.head) is not None
 
 
 def _either(*tells: Tells) -> Tells:
-    return lambda text, name: any(tell(text, name) for tell in tells)
+    return lambda file: any(tell(file) for tell in tells)
 
 
 _TARGET = re.compile(
     r"^(?:\.PHONY|[A-Za-z_][\w./%-]*)(?:[ \t]+[\w./%-]+)*[ \t]*::?(?![=/])[^\n]*\n(?:[ \t]*#[^\n]*\n|\n)*\t", _WHOLE
 )
 _TEMPLATE = re.compile(
-    r"(?<!\$)\{\{-?\s*(?:\.(?:Values|Release|Chart|Files)\b|include\s|template\s|range\s|with\s|define\s|toYaml\s)"
+    r"(?<!\$)\{\{-?\s*(?:[^{}\n]*\.(?:Values|Release|Chart|Capabilities)\b|(?:include|template|define)\s+\")"
 )
 _NOTEBOOK = r'\{\s*"(?:cells|nbformat|metadata)"\s*:(?=[\s\S]*"(?:cell_type|nbformat)")'
 _IMAGE = r"(?:ARG [^\n]*\n)*FROM\s+\S+[^\n]*\n"
@@ -74,34 +96,36 @@ _TERRAFORM = r'(?:resource|provider|terraform|variable)\s+(?:"[^"]+"\s+)*\{'
 _JENKINS = r"pipeline\s*\{|node\s*(?:\(|\{)|@Library"
 _TOML = r"\[\[[\w.\"-]+\]\][ \t]*\r?\n|[\w.-]+[ \t]+=[ \t]+(?:[\"'\[{]|true\b|false\b|-?\d)"
 _INI = r"\[[^\]\n]+\][ \t]*\r?\n(?:[ \t]*(?:[#;][^\n]*)?\r?\n)*[\w.-]+[ \t]*[=:]"
-_PYTHON = re.compile(
-    r"#!\s*\S*(?:env\s+)?python[\d.]*\b|(?:\"{3}|'{3}|#[^\n]*\n|\s)*(?:import \w[\w.]*(?:$|\s|,)|from [\w.]+ import )",
-    re.ASCII,
-)
+_PYTHON = re.compile(r"#!\s*\S*(?:env\s+)?python[\d.]*\b", re.ASCII)
+_IMPORTS = re.compile(r"import \w[\w.]*(?:$|\s|,)|from [\w.]+ import ", re.ASCII)
 _TORCHTITAN = re.compile(r"^\[(?:parallelism|training|job|activation_checkpoint|metrics)\][ \t]*$", _WHOLE)
 
 
-def _is_makefile(text: str, name: str) -> bool:
-    if re.fullmatch(r"(gnu)?makefile(\..*)?|.*\.(mk|mak|make)", name, re.IGNORECASE):
+def _is_makefile(file: TextFile) -> bool:
+    if re.fullmatch(r"(gnu)?makefile(\..*)?|.*\.(mk|mak|make)", file.name, re.IGNORECASE):
         return True
-    is_plain = re.search(r"\.(?!txt$)\w+$", name) is None and not text.startswith("#!")
-    return is_plain and _TARGET.search(text) is not None
+    is_plain = re.search(r"\.(?!txt$)\w+$", file.name) is None and not file.text.startswith("#!")
+    return is_plain and _TARGET.search(file.text) is not None
 
 
-def _is_torchtitan(text: str, name: str) -> bool:
-    return _is_toml(text, name) and len(set(_TORCHTITAN.findall(text))) >= 3
+def _is_torchtitan(file: TextFile) -> bool:
+    return _is_toml(file) and len(set(_TORCHTITAN.findall(file.text))) >= 3
 
 
-def _is_toml(text: str, name: str) -> bool:
-    if name.endswith(".toml"):
+def _is_toml(file: TextFile) -> bool:
+    if file.name.endswith(".toml"):
         return True
-    return "." not in name.strip(".") and _begins(_TOML)(text, name)
+    return "." not in file.name.strip(".") and re.match(_TOML, file.head, re.ASCII) is not None
 
 
-def _is_python(text: str, name: str) -> bool:
-    if re.search(r"\.pyw?$", name):
+def _is_python(file: TextFile) -> bool:
+    if re.search(r"\.pyw?$", file.name):
         return True
-    return "." not in name and _PYTHON.match(text) is not None
+    return "." not in file.name and (_PYTHON.match(file.text) or _IMPORTS.match(file.head)) is not None
+
+
+def _is_helm_template(file: TextFile) -> bool:
+    return not file.name.endswith((".sh", ".py")) and _TEMPLATE.search(file.text) is not None
 
 
 TEXT_KINDS = (
@@ -121,7 +145,7 @@ TEXT_KINDS = (
     TextKind(N_("a Jenkinsfile"), _either(_named(r"jenkinsfile(\..*)?"), _begins(_JENKINS))),
     TextKind(
         N_("a template of Helm"),
-        lambda text, name: not name.endswith((".sh", ".py")) and _TEMPLATE.search(text) is not None,
+        _is_helm_template,
         N_("Render it, helm template CHART > FILE, and import what comes out of it."),
     ),
     TextKind(N_("a Terraform file"), _either(_named(r".*\.(tf|hcl|tfvars)"), _begins(_TERRAFORM))),
@@ -133,8 +157,8 @@ TEXT_KINDS = (
     ),
     TextKind(N_("a TOML file of a program of its own"), _is_toml),
     TextKind(N_("an INI file of a program of its own"), _begins(_INI)),
-    TextKind(N_("a web page"), _begins(r"\s*<(?:!DOCTYPE|html)\b"), N_("Save the file itself.")),
-    TextKind(N_("an XML file"), _begins(r"\s*<\?xml\b")),
+    TextKind(N_("a web page"), _begins(r"<(?:!DOCTYPE|html)\b"), N_("Save the file itself.")),
+    TextKind(N_("an XML file"), _begins(r"<\?xml\b")),
     TextKind(
         N_("a Markdown text"),
         _either(_named(r".*\.(md|rst|markdown|mdx)"), _begins("```")),
@@ -165,8 +189,8 @@ SCHEDULERS = (
 
 def text_kind(text: str, name: str) -> TextKind | None:
     """Return the kind of a file that is refused by its text or name; `None` where it is of none."""
-    base = posixpath.basename(name)
-    return next((kind for kind in TEXT_KINDS if kind.tells(text, base)), None)
+    file = TextFile.of(text, name)
+    return next((kind for kind in TEXT_KINDS if kind.tells(file)), None)
 
 
 def scheduler_of(text: str) -> Scheduler | None:
