@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dtagent.locations import AttemptFiles
+from dtagent.logs.metric_files import MetricFiles
 from dtagent.logs.own_metrics import OwnMetrics, add_own, patterns_of
 from dtagent.logs.step_pace import StepPace
 from dtagent.logs.trainer_bars import MOST_BARS, Bar, bars, untitled_bar
@@ -185,7 +186,10 @@ class _Rank:
 class _Attempt:
     def __init__(self, files: AttemptFiles) -> None:
         self._files = files
-        self._offsets = _resume(files.trainer)
+        self._offsets, last_step = _resume(files.trainer)
+        self._metric_files = MetricFiles(files, last_step)
+        self._has_loss = False
+        """Whether a line has told one."""
         self._marked = dict(self._offsets)
         """The offsets as they are on disk."""
         self._own = OwnMetrics(patterns_of(files))
@@ -235,6 +239,11 @@ class _Attempt:
                 rank.withheld = [] if kept else told[-1:]
                 rank.allowance -= len(kept)
                 found += [{**report, "rank": number, "time": round(now, 3)} for report in kept]
+        self._has_loss = self._has_loss or any("loss" in report for report in found)
+        if self._ranks and not self._has_loss:
+            told = self._metric_files.look(self._looked_at, is_over=is_over)
+            found += [{**report, "rank": min(self._ranks), "time": round(now, 3)} for report in told]
+            self._is_sure = self._is_sure or bool(told)
         if found and not self._is_sure and not is_over:
             # A script may print before it reports itself: the next look reads all again and knows.
             self._is_sure, self._offsets, self._ranks, self._skipped = True, dict(self._marked), {}, 0
@@ -364,6 +373,8 @@ class _Attempt:
             end["skipped_bytes"] = self._skipped
         if unread > 0:
             end["unread_lines"] = unread
+        if self._metric_files.last_step is not None:
+            end["file_step"] = self._metric_files.last_step
         if self._own.dropped:
             end["dropped_patterns"] = self._own.dropped
         data = "".join(json.dumps(item) + "\n" for item in (*reports, end)).encode()
@@ -411,8 +422,8 @@ def _merged(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return merged
 
 
-def _resume(path: Path) -> dict[str, int]:
-    """Return how far each stream was read, and cut off what a daemon did not finish writing."""
+def _resume(path: Path) -> tuple[dict[str, int], int | None]:
+    """Return how far each stream was read, and the last step of a file; cut off what was not written to its end."""
     try:
         with path.open("r+b") as file:
             size = file.seek(0, os.SEEK_END)
@@ -423,20 +434,23 @@ def _resume(path: Path) -> dict[str, int]:
                 end = tail.rfind(b"\n", 0, end)
                 if end < 0:
                     break
-                offsets = _offsets(tail[tail.rfind(b"\n", 0, end) + 1 : end])
+                offsets, last_step = _offsets(tail[tail.rfind(b"\n", 0, end) + 1 : end])
                 if offsets is not None:
                     file.truncate(size - len(tail) + end + 1)
-                    return offsets
+                    return offsets, last_step
             file.truncate(0)
     except OSError:
         pass
-    return {}
+    return {}, None
 
 
-def _offsets(line: bytes) -> dict[str, int] | None:
+def _offsets(line: bytes) -> tuple[dict[str, int] | None, int | None]:
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-        return {str(stream): int(offset) for stream, offset in json.loads(line)["at"].items()}
-    return None
+        body = json.loads(line)
+        step = body.get("file_step")
+        offsets = {str(stream): int(offset) for stream, offset in body["at"].items()}
+        return offsets, step if isinstance(step, int) else None
+    return None, None
 
 
 def _size(path: Path) -> int:
