@@ -463,7 +463,7 @@ def reports_of_steps(
 ) -> list[dict[str, Any]]:
     """Print five steps at a time, and look after each."""
     clock = [1000.0]
-    monkeypatch.setattr(trainer_metrics.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     followed = Training()
     for look in range(12):
         for step in range(5 * look, 5 * look + 5):

@@ -36,7 +36,7 @@ METRICS_PER_S = 5.0
 BURST = 512
 """How many it may give at once, as when a buffer is flushed."""
 LINES_PER_S = 500.0
-"""Of one stream that are read for metrics in the long run, at 40 µs each; of more an even choice, and the newest."""
+"""Of one stream that are read for metrics in the long run, at some 90 µs each; of more an even choice, and the newest."""
 LINES_BURST = 2000
 """The same at once: a plot has no more points."""
 LOOK_CPU_S = 0.15
