@@ -36,7 +36,7 @@ METRICS_PER_S = 5.0
 BURST = 512
 """How many it may give at once, as when a buffer is flushed."""
 LINES_PER_S = 500.0
-"""Of one stream that are read for metrics in the long run, at some 90 µs each; of more an even choice, and the newest."""
+"""Of one stream that are read for metrics in the long run, at 90 µs each; of more an even choice, and the newest."""
 LINES_BURST = 2000
 """The same at once: a plot has no more points."""
 LOOK_CPU_S = 0.15
@@ -186,8 +186,10 @@ class _Rank:
 class _Attempt:
     def __init__(self, files: AttemptFiles) -> None:
         self._files = files
-        self._offsets, last_step = _resume(files.trainer)
-        self._metric_files = MetricFiles(files, last_step)
+        note = _resume(files.trainer)
+        self._offsets: dict[str, int] = note.get("at", {})
+        self._counted: dict[str, Any] = note.get("counted", {})
+        self._metric_files = MetricFiles(files, note.get("file_step"))
         self._has_loss = False
         """Whether a line has told one."""
         self._marked = dict(self._offsets)
@@ -327,7 +329,7 @@ class _Attempt:
             Where in the block each of them begins; and where in the file to stop, since a report's bar may still come.
         """
         at: list[int] = []
-        reader = rank.readers.setdefault(stream, TrainerLines())
+        reader = rank.readers.get(stream) or rank.readers.setdefault(stream, TrainerLines(self._counted.get(stream)))
         hints = count_hints(lines, in_table=reader.in_table)
         chosen = spans(lines, lambda: reader.in_table) if hints <= most else some_spans(lines, most)
         if hints > most:
@@ -373,6 +375,14 @@ class _Attempt:
             end["skipped_bytes"] = self._skipped
         if unread > 0:
             end["unread_lines"] = unread
+        counted = {
+            stream: state
+            for rank in self._ranks.values()
+            for stream, reader in rank.readers.items()
+            if (state := reader.state) is not None
+        }
+        if counted:
+            end["counted"] = counted
         if self._metric_files.last_step is not None:
             end["file_step"] = self._metric_files.last_step
         if self._own.dropped:
@@ -422,8 +432,8 @@ def _merged(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return merged
 
 
-def _resume(path: Path) -> tuple[dict[str, int], int | None]:
-    """Return how far each stream was read, and the last step of a file; cut off what was not written to its end."""
+def _resume(path: Path) -> dict[str, Any]:
+    """Return the last note of how far all is read, and cut off what a daemon did not finish writing."""
     try:
         with path.open("r+b") as file:
             size = file.seek(0, os.SEEK_END)
@@ -434,23 +444,26 @@ def _resume(path: Path) -> tuple[dict[str, int], int | None]:
                 end = tail.rfind(b"\n", 0, end)
                 if end < 0:
                     break
-                offsets, last_step = _offsets(tail[tail.rfind(b"\n", 0, end) + 1 : end])
-                if offsets is not None:
+                note = _note(tail[tail.rfind(b"\n", 0, end) + 1 : end])
+                if note is not None:
                     file.truncate(size - len(tail) + end + 1)
-                    return offsets, last_step
+                    return note
             file.truncate(0)
     except OSError:
         pass
-    return {}, None
+    return {}
 
 
-def _offsets(line: bytes) -> tuple[dict[str, int] | None, int | None]:
+def _note(line: bytes) -> dict[str, Any] | None:
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
         body = json.loads(line)
-        step = body.get("file_step")
-        offsets = {str(stream): int(offset) for stream, offset in body["at"].items()}
-        return offsets, step if isinstance(step, int) else None
-    return None, None
+        step, counted = body.get("file_step"), body.get("counted")
+        return {
+            "at": {str(stream): int(offset) for stream, offset in body["at"].items()},
+            "file_step": step if isinstance(step, int) else None,
+            "counted": counted if isinstance(counted, dict) else {},
+        }
+    return None
 
 
 def _size(path: Path) -> int:
