@@ -6,12 +6,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from dtagent.protocol.events import Metric
-from dtagent.protocol.metric_fields import metrics_of
+from dtagent.protocol.metric_fields import SPEED, metrics_of
 
 from dttui.jobs.figures import Figure
 
 MOST_EXTRA = 64
 """Numbers under names of their own that are kept of all reports of a rank together; the newest."""
+
+
+_SPEEDS = tuple(name for name, item in metrics_of(Metric).items() if item.plot == SPEED)
 
 
 def communication_of(reports: Iterable[Metric], estimated_share: float | None) -> Figure | None:
@@ -37,6 +40,8 @@ def carried(earlier: Metric, later: Metric) -> Metric:
         return replace(earlier, communication_percent=later.communication_percent)
     told = {name for name in ("step", *metrics_of(Metric)) if getattr(later, name) is not None}
     told |= {*later.extra, *(later.not_finite or ())}
+    if any(later.value(name) is not None for name in _SPEEDS):
+        told |= {*_SPEEDS}  # They are of one thing: one that is told makes the others old.
     kept = {name: getattr(earlier, name) for name in ("step", *metrics_of(Metric)) if name not in told}
     extra = {name: value for name, value in earlier.extra.items() if name not in told} | later.extra
     broken = [name for name in earlier.not_finite or () if name not in told] + (later.not_finite or [])

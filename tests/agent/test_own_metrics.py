@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,9 +101,7 @@ def test_a_process_that_does_not_answer_is_ended_and_nothing_waits_for_it(
     monkeypatch.setattr(
         own_metrics,
         "_start",
-        lambda _patterns: own_metrics.subprocess.Popen(
-            ["sleep", "60"], stdin=own_metrics.subprocess.PIPE, stdout=own_metrics.subprocess.PIPE
-        ),
+        lambda _patterns: subprocess.Popen(["sleep", "60"], stdin=subprocess.PIPE, stdout=subprocess.PIPE),
     )
     own = searching(reward=r"return of (\d+)")
     began = time.monotonic()

@@ -278,6 +278,27 @@ def test_a_daemon_that_takes_over_goes_on_where_the_other_was(files: AttemptFile
     assert [body["step"] for body in written(files)] == list(range(1, 21))
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["Epoch: [{epoch}]  [{step}/10]  eta: 0:00:01  loss: 2.5 (2.5)", "Epoch {epoch} | Iter {step} | Train Loss 2.5"],
+)
+def test_a_daemon_that_takes_over_counts_on_over_epochs(files: AttemptFiles, line: str) -> None:
+    for count in range(30):
+        say(files, "0.out", (line.format(epoch=count // 10, step=count % 10) + "\n").encode())
+        for _look in range(2):
+            Training().look(files)  # Each knows only what is on disk.
+    Training().look(files, is_over=True)
+    assert [body["step"] for body in written(files)] == list(range(30))
+
+
+@pytest.mark.parametrize("counted", [5, {"0.out": 5}, {"0.out": [1, [], ["a"] * 7]}, {"0.out": [None, [None] * 7, 5]}])
+def test_a_strange_note_of_another_daemon_does_no_harm(files: AttemptFiles, counted: object) -> None:
+    files.trainer.write_text(json.dumps({"at": {"0.out": 0}, "counted": counted, "file_step": "x"}) + "\n")
+    say(files, "0.out", b"Epoch: [1]  [2/10]  eta: 0:00:01  loss: 2.5 (2.5)\n")
+    Training().look(files, is_over=True)
+    assert [body["step"] for body in written(files)] == [2]
+
+
 def test_what_a_daemon_did_not_finish_writing_is_written_again(files: AttemptFiles) -> None:
     say(files, "0.out", b"step 1 loss 2.5\n")
     Training().look(files, is_over=True)
@@ -463,7 +484,7 @@ def reports_of_steps(
 ) -> list[dict[str, Any]]:
     """Print five steps at a time, and look after each."""
     clock = [1000.0]
-    monkeypatch.setattr(trainer_metrics.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     followed = Training()
     for look in range(12):
         for step in range(5 * look, 5 * look + 5):

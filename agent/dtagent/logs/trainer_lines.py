@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import astuple
+from typing import Any
 
 from dtagent.logs.trainer_bars import TitledBar, steps_per_s, titled_bar
 from dtagent.logs.trainer_names import ALL_OVER, WHOLE_STEP, Meaning, key_of, meaning_of
@@ -47,25 +49,36 @@ _TOLD = {"loss", "learning_rate", *SPEEDS}
 
 
 class TrainerLines:
-    """The lines of one stream, in order: some tell of what those before them begin."""
+    """The lines of one stream, in order: some tell of what those before them begin.
 
-    def __init__(self) -> None:
-        self._epoch: int | None = None
+    Args:
+        state: what `state` was of one that has read the stream so far.
+    """
+
+    def __init__(self, state: object = None) -> None:
+        counted = state if isinstance(state, list) and len(state) == 3 else [None, None, None]
+        self._epoch: int | None = counted[0] if isinstance(counted[0], int) else None
         """Keras', on a line of its own."""
-        self._count = StepCount()
-        self._bar_count = StepCount()
+        self._count, self._bar_count = StepCount.of(counted[1]), StepCount.of(counted[2])
         self._heading: LinePlace | None = None
         self._columns: TableColumns | None = None
         self._is_in_block = False
         self._box: dict[str, float] = {}
         self._last_step: int | None = None
-        self._has_steps = False
+        self._has_steps = self._count != StepCount()
         """Whether a line has told of steps within an epoch: an epoch by itself is then no step."""
         self._alone: int | None = None
         """The number in brackets before a loss, of the line before; once it stays, it is a rank's."""
         self._alone_is_rank = False
         self.is_in_samples = False
         """Whether what counts as a step is a sample."""
+
+    @property
+    def state(self) -> list[Any] | None:
+        """What another one has to know to count on, as JSON; `None` where that is nothing."""
+        if self._epoch is None and self._count == self._bar_count == StepCount():
+            return None
+        return [self._epoch, list(astuple(self._count)), list(astuple(self._bar_count))]
 
     @property
     def in_table(self) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dtagent.locations import AttemptFiles
+from dtagent.logs.metric_files import MetricFiles
 from dtagent.logs.own_metrics import OwnMetrics, add_own, patterns_of
 from dtagent.logs.step_pace import StepPace
 from dtagent.logs.trainer_bars import MOST_BARS, Bar, bars, untitled_bar
@@ -35,7 +36,7 @@ METRICS_PER_S = 5.0
 BURST = 512
 """How many it may give at once, as when a buffer is flushed."""
 LINES_PER_S = 500.0
-"""Of one stream that are read for metrics in the long run, at 40 µs each; of more an even choice, and the newest."""
+"""Of one stream that are read for metrics in the long run, at 90 µs each; of more an even choice, and the newest."""
 LINES_BURST = 2000
 """The same at once: a plot has no more points."""
 LOOK_CPU_S = 0.15
@@ -185,7 +186,12 @@ class _Rank:
 class _Attempt:
     def __init__(self, files: AttemptFiles) -> None:
         self._files = files
-        self._offsets = _resume(files.trainer)
+        note = _resume(files.trainer)
+        self._offsets: dict[str, int] = note.get("at", {})
+        self._counted: dict[str, Any] = note.get("counted", {})
+        self._metric_files = MetricFiles(files, note.get("file_step"))
+        self._has_loss = False
+        """Whether a line has told one."""
         self._marked = dict(self._offsets)
         """The offsets as they are on disk."""
         self._own = OwnMetrics(patterns_of(files))
@@ -235,6 +241,11 @@ class _Attempt:
                 rank.withheld = [] if kept else told[-1:]
                 rank.allowance -= len(kept)
                 found += [{**report, "rank": number, "time": round(now, 3)} for report in kept]
+        self._has_loss = self._has_loss or any("loss" in report for report in found)
+        if self._ranks and not self._has_loss:
+            told = self._metric_files.look(self._looked_at, is_over=is_over)
+            found += [{**report, "rank": min(self._ranks), "time": round(now, 3)} for report in told]
+            self._is_sure = self._is_sure or bool(told)
         if found and not self._is_sure and not is_over:
             # A script may print before it reports itself: the next look reads all again and knows.
             self._is_sure, self._offsets, self._ranks, self._skipped = True, dict(self._marked), {}, 0
@@ -318,7 +329,7 @@ class _Attempt:
             Where in the block each of them begins; and where in the file to stop, since a report's bar may still come.
         """
         at: list[int] = []
-        reader = rank.readers.setdefault(stream, TrainerLines())
+        reader = rank.readers.get(stream) or rank.readers.setdefault(stream, TrainerLines(self._counted.get(stream)))
         hints = count_hints(lines, in_table=reader.in_table)
         chosen = spans(lines, lambda: reader.in_table) if hints <= most else some_spans(lines, most)
         if hints > most:
@@ -364,6 +375,16 @@ class _Attempt:
             end["skipped_bytes"] = self._skipped
         if unread > 0:
             end["unread_lines"] = unread
+        counted = {
+            stream: state
+            for rank in self._ranks.values()
+            for stream, reader in rank.readers.items()
+            if (state := reader.state) is not None
+        }
+        if counted:
+            end["counted"] = counted
+        if self._metric_files.last_step is not None:
+            end["file_step"] = self._metric_files.last_step
         if self._own.dropped:
             end["dropped_patterns"] = self._own.dropped
         data = "".join(json.dumps(item) + "\n" for item in (*reports, end)).encode()
@@ -411,8 +432,8 @@ def _merged(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return merged
 
 
-def _resume(path: Path) -> dict[str, int]:
-    """Return how far each stream was read, and cut off what a daemon did not finish writing."""
+def _resume(path: Path) -> dict[str, Any]:
+    """Return the last note of how far all is read, and cut off what a daemon did not finish writing."""
     try:
         with path.open("r+b") as file:
             size = file.seek(0, os.SEEK_END)
@@ -423,19 +444,25 @@ def _resume(path: Path) -> dict[str, int]:
                 end = tail.rfind(b"\n", 0, end)
                 if end < 0:
                     break
-                offsets = _offsets(tail[tail.rfind(b"\n", 0, end) + 1 : end])
-                if offsets is not None:
+                note = _note(tail[tail.rfind(b"\n", 0, end) + 1 : end])
+                if note is not None:
                     file.truncate(size - len(tail) + end + 1)
-                    return offsets
+                    return note
             file.truncate(0)
     except OSError:
         pass
     return {}
 
 
-def _offsets(line: bytes) -> dict[str, int] | None:
+def _note(line: bytes) -> dict[str, Any] | None:
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-        return {str(stream): int(offset) for stream, offset in json.loads(line)["at"].items()}
+        body = json.loads(line)
+        step, counted = body.get("file_step"), body.get("counted")
+        return {
+            "at": {str(stream): int(offset) for stream, offset in body["at"].items()},
+            "file_step": step if isinstance(step, int) else None,
+            "counted": counted if isinstance(counted, dict) else {},
+        }
     return None
 
 

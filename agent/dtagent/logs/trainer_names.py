@@ -200,7 +200,7 @@ def meaning_of(key: str) -> Meaning | None:
         return meaning_of(rest)
     if key in _STEPS:
         return Meaning(step=_STEPS[key])
-    if key == "loss/train/total":
+    if key in ("loss/train/total", "loss/train", "loss/training", "loss/total"):
         key = "loss"
     if key in _LOSSES:
         return Meaning(loss=_LOSSES.index(key))

@@ -6,8 +6,18 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
-from dtagent.logs.trainer_names import ALL_OVER, HELD_OUT, OF_AN_EPOCH, WHOLE_STEP, Meaning, key_of, meaning_of
+from dtagent.logs.trainer_names import (
+    ALL_OVER,
+    HELD_OUT,
+    MOST_NAMES,
+    OF_AN_EPOCH,
+    WHOLE_STEP,
+    Meaning,
+    key_of,
+    meaning_of,
+)
 
 MAX_NUMBERS = 40
 """Numbers that are taken from one line."""
@@ -146,13 +156,14 @@ def _take_speed(found: Numbers, text: str, end: int, number: float, unit: str) -
 def _take_named(found: Numbers, text: str, value: re.Match[str], before: str, *, is_held_out: bool) -> bool:
     """Take a number by its name, unless there is one of its name already; return whether the name is known."""
     number, unit = to_number(value[1]), value[2].lower()
-    seconds = 0.001 if unit == "ms" or _IN_MS.search(before.rstrip(" :=")) else 1.0
-    is_timed = unit in ("ms", "s") or bool(_IN_SECONDS.search(before.rstrip(" :="))) or seconds != 1.0
+    keys, named_seconds = _naming(before)
+    seconds = 0.001 if unit == "ms" else named_seconds or 1.0
+    is_timed = unit in ("ms", "s") or named_seconds is not None
     if not unit:
         spelt = _UNIT.match(text, value.end())
         if spelt:
             is_timed, seconds = True, 0.001 if spelt[1] == "ms" else 1.0
-    for place, key in enumerate(_keys(before)):
+    for place, key in enumerate(keys):
         meaning = meaning_of(key)
         if meaning is None and "/" in key and _take_pair(found, key, number, value, text):
             return True
@@ -235,6 +246,14 @@ def _take_metric(metrics: dict[str, float], name: str, number: float, unit: str,
         pass  # nanoGPT has no mfu yet for its first steps, and prints -100%.
     else:
         metrics.setdefault(name + {"%": "_percent", "gib": "_gib"}.get(unit, ""), number)
+
+
+@lru_cache(maxsize=MOST_NAMES)
+def _naming(before: str) -> tuple[tuple[str, ...], float | None]:
+    """Return what a number may be called, and the seconds of the unit that stands with the name, where one does."""
+    name = before.rstrip(" :=")
+    seconds = 0.001 if _IN_MS.search(name) else 1.0 if _IN_SECONDS.search(name) else None
+    return tuple(_keys(before)), seconds
 
 
 def _keys(before: str) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 _EPOCH_AND_PLACE = re.compile(
@@ -75,18 +76,29 @@ def heading_of(text: str) -> LinePlace | None:
     return LinePlace(int(found[3]), None) if found[1] else LinePlace(None, int(found[3]))
 
 
+@dataclass
 class StepCount:
     """Counts steps over epochs, for trainers that begin anew with each."""
 
-    def __init__(self) -> None:
-        self._has_epoch_0 = False
-        self._epoch: int | None = None
-        self._first_epoch: int | None = None
-        self._position = self._stride = 0
-        self._before = 0
-        """Steps of the epochs before, where their length is not told."""
-        self._goes_on = False
-        """Whether positions count on over epochs."""
+    epoch: int | None = None
+    first_epoch: int | None = None
+    has_epoch_0: bool = False
+    goes_on: bool = False
+    """Whether positions count on over epochs."""
+    position: int = 0
+    stride: int = 0
+    before: int = 0
+    """Steps of the epochs before, where their length is not told."""
+
+    @classmethod
+    def of(cls, state: object) -> StepCount:
+        """Return the count that another daemon has written down; a new one where that is none."""
+        if not isinstance(state, list) or not all(item is None or isinstance(item, int) for item in state):
+            return cls()
+        names = [item.name for item in fields(cls)]
+        if len(state) != len(names) or None in state[2:]:
+            return cls()
+        return cls(**dict(zip(names, state, strict=True)))
 
     def step(self, epoch: int | None, position: int, length: int | None, *, is_exact: bool = True) -> int:
         """Return how many steps a position comes to, as the trainer counts: from 0 or from 1.
@@ -98,23 +110,23 @@ class StepCount:
             is_exact: whether the position is surely one in the epoch.
         """
         if epoch is None:
-            begins_anew = length is not None and position < self._position and self._position >= length * 0.9
-            self._before += length if begins_anew and length is not None else 0
-            self._position = position
-            return self._before + position
-        self._has_epoch_0 = self._has_epoch_0 or epoch == 0
-        if self._first_epoch is None:
-            self._first_epoch = epoch
-        if self._epoch is not None and epoch != self._epoch:
-            self._goes_on = position > self._position
-            if not self._goes_on and epoch > self._epoch:
-                self._before += length or self._position + max(1, self._stride)
-        elif self._epoch is not None:
-            self._stride = max(0, position - self._position) or self._stride
-        self._epoch, self._position = epoch, position
-        if self._goes_on:
+            begins_anew = length is not None and position < self.position and self.position >= length * 0.9
+            self.before += length if begins_anew and length is not None else 0
+            self.position = position
+            return self.before + position
+        self.has_epoch_0 = self.has_epoch_0 or epoch == 0
+        if self.first_epoch is None:
+            self.first_epoch = epoch
+        if self.epoch is not None and epoch != self.epoch:
+            self.goes_on = position > self.position
+            if not self.goes_on and epoch > self.epoch:
+                self.before += length or self.position + max(1, self.stride)
+        elif self.epoch is not None:
+            self.stride = max(0, position - self.position) or self.stride
+        self.epoch, self.position = epoch, position
+        if self.goes_on:
             return position
-        is_first = self._first_epoch <= 1
+        is_first = self.first_epoch <= 1
         if length is not None and (is_exact or is_first):
-            return max(0, epoch - (not self._has_epoch_0)) * length + position
-        return self._before + position
+            return max(0, epoch - (not self.has_epoch_0)) * length + position
+        return self.before + position

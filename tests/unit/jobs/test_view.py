@@ -141,6 +141,9 @@ def test_the_newest_report_keeps_the_last_step_and_loss_where_it_names_none() ->
     newest = view.newest_metric
     assert newest is not None
     assert (newest.step, newest.loss, newest.samples_per_s) == (12, 2.4, 80.0)
+    view.add_metric(Metric(0, 13, steps_per_s=3.0))
+    assert view.newest_metric is not None
+    assert (view.newest_metric.samples_per_s, view.newest_metric.steps_per_s) == (None, 3.0)
     assert (newest.extra, newest.not_finite) == ({"train_runtime": 12.0, "train_loss": 2.5}, ["eval_loss"])
 
 

@@ -41,7 +41,7 @@ def test_they_are_listed_and_told_with_their_outcome(capsys: pytest.CaptureFixtu
         BAD: "FAILED",
     }
     assert main(["status", GOOD]) == 0
-    assert "rank 0: step 11  loss 0.273  steps/s 3" in capsys.readouterr().out
+    assert "rank 0: step 11  loss 0.273  gradient norm 1.5  steps/s 3" in capsys.readouterr().out
     assert main(["status", BAD, "--output", "json"]) == 100
     told = json.loads(capsys.readouterr().out)
     assert [(node["name"], node["ranks"], node["state"]) for node in told["nodes"]] == [
