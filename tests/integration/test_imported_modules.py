@@ -14,7 +14,7 @@ ONE, TWO = "pytorch-dev-env", "llm-training-env"
 
 def test_a_job_whose_script_imports_what_no_host_has_is_refused_with_the_line_that_installs_it(tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
-    (tmp_path / "w" / "helper.py").write_text("import module_of_nobody\nraise SystemExit('imported before the start')\n")
+    (tmp_path / "w" / "helper.py").write_text("import module_of_nobody\nraise SystemExit('imported too early')\n")
     (tmp_path / "w" / "train.py").write_text("import helper, json\ndef f():\n    import another_of_nobody\n")
     run = {"script": "train.py", "workdir": "w"}
     file = write_job(tmp_path, {ONE: 1, TWO: 1}, framework="pytorch-ddp", run=run)
