@@ -26,7 +26,10 @@ SAME_CALLS = N_(
     "Look for what only some ranks do: a branch on the rank, data that end earlier, an exception that was caught; and "
     "for sizes that depend on a rank's own data."
 )
-NAME_CALLS = N_("TORCH_DISTRIBUTED_DEBUG=DETAIL under run.env names the calls that did not meet.")
+NAME_CALLS = N_(
+    "TORCH_DISTRIBUTED_DEBUG=DETAIL under run.env names the calls that did not meet; DistributedDataParallel over gloo "
+    "crashes by it in torch 2.13."
+)
 SAME_MODEL = N_(
     "Let every rank make the model of the same arguments, and count classes or tokens over all the data, not over its "
     "own part."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import signal
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -10,14 +10,13 @@ from dttui.diagnosis.models import Cause, Confidence, Evidence, Failed
 from dttui.i18n import _
 
 PORT_IN_USE = "port-in-use"
-_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 
 
 def with_sibling(cause: Cause, failure: Failed, evidence: Evidence, known: Mapping[str, str]) -> Cause:
     """Return the cause of a port that was taken with who took it most likely, where that is the job itself.
 
-    All ranks run the same lines: where one of a host failed for a port, and another there did not, that one has it.
-    Where all of them failed so, or there is one alone, somebody else has it.
+    All ranks run the same lines: where one of a host failed for a port, and another there ran on, that one has it most
+    likely. Where all of them failed, or there is one alone, somebody else has it.
 
     Args:
         cause: as the table has it.
@@ -39,10 +38,10 @@ def _has_sibling(failure: Failed, evidence: Evidence) -> bool:
     ranks = next((node.ranks for node in evidence.nodes if node.name == failure.node), ())
     if failure.rank not in ranks:
         return False
-    without = {item.rank for item in evidence.failures if item.node == failure.node and _found_taken(item)}
-    return any(rank != failure.rank and rank not in without for rank in ranks)
+    # Whoever failed by itself may have done so before it came to the port; who was ended by a signal had it, or waited.
+    failed = {item.rank for item in evidence.failures if item.node == failure.node and not _was_ended(item)}
+    return any(rank != failure.rank and rank not in failed for rank in ranks)
 
 
-def _found_taken(failure: Failed) -> bool:
-    said = [failure.error or "", *(line.text for line in failure.lines)]
-    return any(_TAKEN.search(text) for text in said)
+def _was_ended(failure: Failed) -> bool:
+    return failure.signal == signal.SIGTERM and failure.error is None

@@ -104,15 +104,31 @@ def test_a_host_without_the_image_is_named_before_anything_starts(engine: Engine
     assert f"{ONE}: {engine.name} has no image {image}" in done.stdout + done.stderr
 
 
+def _mounts_of_python() -> list[str]:
+    """Return what gives an image that has no Python that of this host."""
+    seen = ["/usr", "/lib", "/lib64", sys.prefix]
+    seen += [sys.base_prefix] if not sys.base_prefix.startswith("/usr") else []
+    return [f"{os.path.realpath(path)}:{path}:ro" for path in seen if os.path.exists(path)]
+
+
+def test_what_a_script_imports_is_looked_for_in_the_container(engine: Engine, place: Path) -> None:
+    (place / "train.py").write_text("import torch, module_of_nobody\n")
+    own = container(engine, mounts=_mounts_of_python())
+    run = {"script": "train.py", "workdir": ".", "python": PYTHON, "container": own}
+    done = dttui("--demo", "preflight", write_job(place, {ONE: 1}, framework="pytorch-ddp", run=run))
+    told = done.stdout + done.stderr
+    assert done.returncode == 3, told
+    assert f"{PYTHON} has no module_of_nobody, which the script imports, first at train.py:1" in told
+    assert f"Put them into the image: {PYTHON} -m pip install module-of-nobody" in told
+    assert engine.containers() == []
+
+
 @pytest.mark.torch
 def test_the_example_trains_on_two_nodes_and_its_ranks_are_seen_from_outside(engine: Engine, place: Path) -> None:
     job = example_job(place, {ONE: 1, TWO: 1}, "--steps", "30", "--log-every", "5")
     document = yaml.safe_load(job.read_text())
-    # The image has no Python: it sees that of this host.
-    seen = ["/usr", "/lib", "/lib64", sys.prefix]
-    seen += [sys.base_prefix] if not sys.base_prefix.startswith("/usr") else []
-    mounts = [f"{os.path.realpath(path)}:{path}:ro" for path in seen if os.path.exists(path)]
-    document["distributed_training"]["run"] |= {"container": container(engine, mounts=mounts), "python": PYTHON}
+    own = container(engine, mounts=_mounts_of_python())
+    document["distributed_training"]["run"] |= {"container": own, "python": PYTHON}
     job.write_text(yaml.safe_dump(document))
     done = dttui("--demo", "--apply", job, "--output", "json")
     assert done.returncode == 0, done.stderr

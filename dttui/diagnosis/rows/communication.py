@@ -85,6 +85,13 @@ ROWS: tuple[Recogniser, ...] = (
     ),
     Recogniser(
         "unused-parameters",
+        N_("Parameters of the model had no part in the loss, and DDP waited for their gradients: {names}."),
+        (N_("Leave those parameters out, or say find_unused_parameters=True to DistributedDataParallel."),),
+        rf"{RAISED}Expected to have finished reduction in the prior iteration.*"
+        r"Parameters which did not receive grad for rank \d+: (?P<names>[^\n]+)",
+    ),
+    Recogniser(
+        "unused-parameters",
         N_("Parameters of the model had no part in the loss, and DDP waited for their gradients."),
         (
             N_("Leave those parameters out, or say find_unused_parameters=True to DistributedDataParallel."),

@@ -148,7 +148,14 @@ RAISED = [
         "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. This "
         "error indicates that your module has parameters that were not used in producing loss.",
         "unused-parameters",
-        "had no part in the loss",
+        "had no part in the loss, and DDP waited for their gradients.",
+    ),
+    (
+        "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. This "
+        "error indicates that your module has parameters that were not used in producing loss.\nParameters which did "
+        "not receive grad for rank 1: b.bias, b.weight\nParameter indices which did not receive grad for rank 1: 2 3",
+        "unused-parameters",
+        "DDP waited for their gradients: b.bias, b.weight.",
     ),
     (
         "RuntimeError: DDP expects same model across all ranks, but Rank 0 has 2 params, while rank 1 has inconsistent "
@@ -563,7 +570,7 @@ def test_every_sentence_of_the_table_can_be_told() -> None:
         }
         fields |= {name: "1" for name in ("rank_a", "rank_b", "version_a", "version_b", "ranks", "operation")}
         fields |= {name: "1" for name in ("call_a", "call_b", "got", "wanted", "count_a", "count_b", "index", "shape")}
-        fields |= {"count": "1"}
+        fields |= {"count": "1", "names": "b.bias"}
         assert groups
         for text in (row.words, *row.advice):
             assert "{" not in tell(text, fields)
