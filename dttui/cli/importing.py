@@ -42,7 +42,7 @@ def import_job(options: Namespace) -> int:
     contents = {name: read_bytes(Path(name), name) for name in options.file}
     words: list[str] = list(options.command)
     script = next(
-        (name for name, content in contents.items() if words and takes_arguments(decode(content, name), name, words)),
+        (name for name, content in contents.items() if words and takes_arguments(content, name, words)),
         None,
     )
     parts: list[Translated] = []

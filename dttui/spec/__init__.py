@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from dttui.lazy import first_use
 
 if TYPE_CHECKING:
-    from dttui.spec.dialects.products.finding_kinds import takes_arguments as takes_arguments
     from dttui.spec.dialects.script import translate_words as translate_words
     from dttui.spec.dialects.translation import Translated as Translated
     from dttui.spec.document import validate as validate
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from dttui.spec.importing import Imported as Imported
     from dttui.spec.importing import grouped as grouped
     from dttui.spec.importing import merge as merge
+    from dttui.spec.importing import takes_arguments as takes_arguments
     from dttui.spec.importing import translate_file as translate_file
     from dttui.spec.importing import with_files as with_files
     from dttui.spec.json_schema import job_schema as job_schema

@@ -80,6 +80,17 @@ def translate_file(
     return dialect.translate(source)
 
 
+def takes_arguments(content: str | bytes, name: str, words: Sequence[str]) -> bool:
+    """Whether words after `--` are for this file: a script's arguments, or variables that a document leaves open.
+
+    Raises:
+        DocumentError: it is no text.
+    """
+    from dttui.spec.dialects.products.finding_kinds import is_for_arguments
+
+    return is_for_arguments(decode(content, name), name, words)
+
+
 def with_files(part: Translated, read: ReadFile) -> list[Translated]:
     """Return a document with those that it names and that are there; of others it says that they are left out.
 

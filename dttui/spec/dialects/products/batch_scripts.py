@@ -17,7 +17,7 @@ from dttui.spec.problems import DocumentError, printable
 
 _NAMES = (".pbs", ".qsub", ".lsf", ".bsub", ".sge", ".job", ".sub", ".pjm")
 _STARTED_IN = dict.fromkeys(("PBS_O_WORKDIR", "LS_SUBCWD", "SGE_O_WORKDIR", "PJM_O_WORKDIR"), ".")
-"""Variables for the directory that a script is submitted from."""
+"""JobVariables for the directory that a script is submitted from."""
 
 
 def batch_scheduler(text: str, name: str) -> Scheduler | None:

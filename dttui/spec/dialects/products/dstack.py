@@ -8,9 +8,9 @@ from typing import Any
 
 from dttui.i18n import _
 from dttui.spec.dialects.products.dstack_gpus import gpu_wish
-from dttui.spec.dialects.products.embedded import EmbeddedScript, Following, check_program, joined
-from dttui.spec.dialects.products.environments import Variables
+from dttui.spec.dialects.products.embedded import EmbeddedScript, ScriptContext, check_program, joined
 from dttui.spec.dialects.products.gpus import MOST_NODES, GpuWish, number, size, with_gpus
+from dttui.spec.dialects.products.job_variables import JobVariables
 from dttui.spec.dialects.products.node_addresses import addresses, without_addresses
 from dttui.spec.dialects.products.product_kind import Outside
 from dttui.spec.dialects.products.remainders import note_image, note_rest, note_section, within_directory
@@ -31,14 +31,14 @@ def translate(source: YamlSource, outside: Outside) -> Translated:
     translation.use(("type",), _COMMANDS)
     nodes = _nodes(source)
     wish = _gpus(translation)
-    variables = Variables(translation, outside.variables)
+    variables = JobVariables(translation, outside.variables)
     _carry_variables(variables, translation)
     variables.finish()
     script = _script(source)
     _carry_rest(translation, nodes)
     document = translation.finish()
     given = {**variables.values, **_given(nodes, wish), **outside.variables}
-    part = Following("dstack", _COMMANDS, given, outside.read).follow(script, source)
+    part = ScriptContext("dstack", _COMMANDS, given, outside.read).follow(script, source)
     check_program(part, "dstack", script.text)
     job = with_gpus(joined(document, without_addresses(part)), wish, _GPU, script.text)
     directory = data.get("working_dir")
@@ -96,7 +96,7 @@ def _given(nodes: int, wish: GpuWish) -> dict[str, str]:
     }
 
 
-def _carry_variables(variables: Variables, translation: Translation) -> None:
+def _carry_variables(variables: JobVariables, translation: Translation) -> None:
     said = translation.said(("env",))
     if isinstance(said, Mapping):
         for name, value in said.items():
@@ -108,7 +108,7 @@ def _carry_variables(variables: Variables, translation: Translation) -> None:
     translation.use(("env",))
 
 
-def _give(variables: Variables, name: object, value: object, origin: PathKey) -> None:
+def _give(variables: JobVariables, name: object, value: object, origin: PathKey) -> None:
     secret = _SECRET.fullmatch(value.strip()) if isinstance(value, str) else None
     variables.give(name, None if secret is not None else value, origin)
 

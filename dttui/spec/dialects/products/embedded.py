@@ -106,7 +106,7 @@ def _places(source: YamlSource, origin: PathKey, count: int) -> list[ScriptLine]
 
 
 @dataclass(frozen=True)
-class Following:
+class ScriptContext:
     """What is known where a script of a document runs."""
 
     kind: str
@@ -114,7 +114,7 @@ class Following:
     origin: PathKey
     """The key at the top that the script is told below."""
     given: Mapping[str, str]
-    """Variables that the product sets, by name."""
+    """JobVariables that the product sets, by name."""
     read: ReadFile
 
     def follow(self, script: EmbeddedScript, source: YamlSource) -> Translated:
@@ -197,7 +197,7 @@ def joined(document: Translated, part: Translated) -> Translated:
 
     Args:
         document: what its own keys say.
-        part: its script, as `Following.follow` returns it.
+        part: its script, as `ScriptContext.follow` returns it.
     """
     leaves = dict(part.leaves)
     for target, leaf in document.leaves.items():

@@ -96,7 +96,7 @@ def translate_by_text(text: str, name: str, arguments: Sequence[str], read: Read
     return None
 
 
-def takes_arguments(text: str, name: str, words: Sequence[str]) -> bool:
+def is_for_arguments(text: str, name: str, words: Sequence[str]) -> bool:
     """Whether words after `--` are for this file: a script's arguments, or variables that a document leaves open."""
     if is_script(text, name) or batch_scheduler(text, name) is not None:
         return True

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from dttui.i18n import _
-from dttui.spec.dialects.products.embedded import EmbeddedScript, Following, joined
-from dttui.spec.dialects.products.environments import Variables
+from dttui.spec.dialects.products.embedded import EmbeddedScript, ScriptContext, joined
+from dttui.spec.dialects.products.job_variables import JobVariables
 from dttui.spec.dialects.products.product_kind import Outside, ReadFile, at
 from dttui.spec.dialects.products.remainders import note_rest, note_section
 from dttui.spec.dialects.products.yaml_documents import read_documents
@@ -40,7 +40,7 @@ def translate(source: YamlSource, outside: Outside) -> Translated:
         raise DocumentError([source.problem(_TASK, source.key_mark(_TASK), message)])
     translation = Translation(source)
     arguments, missing = _arguments(source, outside.read)
-    variables = Variables(translation, outside.variables)
+    variables = JobVariables(translation, outside.variables)
     envs = source.value((*_EXPERIMENT, "envs"))
     for name, value in envs.items() if isinstance(envs, Mapping) else ():
         variables.give(name, _filled(source, value) if isinstance(value, str) else value, (*_EXPERIMENT, "envs", name))
@@ -49,7 +49,7 @@ def translate(source: YamlSource, outside: Outside) -> Translated:
     document = translation.finish(message=_("not carried over: FlagScale's own"))
     script = EmbeddedScript(source)
     script.add_words([*_launch(source), (entrypoint, _ENTRYPOINT), *arguments])
-    part = Following("FlagScale", ("command",), {**variables.values, **outside.variables}, outside.read).follow(
+    part = ScriptContext("FlagScale", ("command",), {**variables.values, **outside.variables}, outside.read).follow(
         script, source
     )
     job = joined(document, part)

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dttui.i18n import _
-from dttui.spec.dialects.products.embedded import EmbeddedScript, Following, joined
-from dttui.spec.dialects.products.environments import Variables
+from dttui.spec.dialects.products.embedded import EmbeddedScript, ScriptContext, joined
 from dttui.spec.dialects.products.gpus import COUNT, GpuWish, number, size, with_gpus
+from dttui.spec.dialects.products.job_variables import JobVariables
 from dttui.spec.dialects.products.node_addresses import without_addresses
 from dttui.spec.dialects.products.product_kind import Outside
 from dttui.spec.dialects.products.remainders import note_image, note_section
@@ -68,7 +68,7 @@ class Pod:
 
     def carry_variables(self, key: str = "env") -> dict[str, str]:
         """Carry its variables over, and return those whose values are known."""
-        variables = Variables(self.translation, self.variables)
+        variables = JobVariables(self.translation, self.variables)
         items = self.said(key)
         for index, item in enumerate(items if isinstance(items, tuple) else ()):
             origin = (*self.path, key, index)
@@ -150,7 +150,7 @@ def job_of(pod: Pod, words: Words, given: Mapping[str, str], wish: GpuWish, outs
         script.add(*inner)
     else:
         script.add_words(words)
-    following = Following(pod.kind, _COMMAND, given, outside.read)
+    following = ScriptContext(pod.kind, _COMMAND, given, outside.read)
     if inner is None and not _is_known(words):
         part = following.within(_as_it_is(document, words), script, document.source)
         part = replace(part, leaves={target: replace(leaf, origin=words[0][1]) for target, leaf in part.leaves.items()})

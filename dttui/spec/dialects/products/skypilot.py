@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from dttui.i18n import _
-from dttui.spec.dialects.products.embedded import EmbeddedScript, Following, check_program, joined
-from dttui.spec.dialects.products.environments import Variables
+from dttui.spec.dialects.products.embedded import EmbeddedScript, ScriptContext, check_program, joined
 from dttui.spec.dialects.products.gpus import MOST_NODES, GpuWish, number, size, with_gpus
+from dttui.spec.dialects.products.job_variables import JobVariables
 from dttui.spec.dialects.products.node_addresses import addresses, without_addresses
 from dttui.spec.dialects.products.product_kind import Outside
 from dttui.spec.dialects.products.remainders import note_rest, note_section, within_directory
@@ -31,7 +31,7 @@ def translate(source: YamlSource, outside: Outside) -> Translated:
     data: Mapping[str, Any] = source.data
     nodes = _nodes(source)
     wish, origin = _accelerators(translation, data.get("resources"))
-    variables = Variables(translation, outside.variables)
+    variables = JobVariables(translation, outside.variables)
     _carry_variables(variables, source)
     variables.finish()
     script = EmbeddedScript(source)
@@ -44,7 +44,7 @@ def translate(source: YamlSource, outside: Outside) -> Translated:
     _carry_rest(translation, nodes)
     document = translation.finish()
     given = {**variables.values, **_given(nodes, wish), **outside.variables}
-    part = _follow(script, Following(_KIND, _RUN, given, outside.read), source, nodes)
+    part = _follow(script, ScriptContext(_KIND, _RUN, given, outside.read), source, nodes)
     check_program(part, _KIND, run)
     job = with_gpus(joined(document, without_addresses(part)), wish, origin, run)
     return _in_workdir(job, data.get("workdir"))
@@ -72,7 +72,7 @@ def _given(nodes: int, wish: GpuWish) -> dict[str, str]:
     return {f"{prefix}_{name}": value for prefix in ("SKYPILOT", "SKY") for name, value in values.items()}
 
 
-def _follow(script: EmbeddedScript, following: Following, source: YamlSource, nodes: int) -> Translated:
+def _follow(script: EmbeddedScript, following: ScriptContext, source: YamlSource, nodes: int) -> Translated:
     """Follow the script as on the first node, and say where another one would start something else."""
     part = following.follow(script, source)
     if nodes == 1 or "SKYPILOT_NODE_RANK" not in script.text:
@@ -151,7 +151,7 @@ def _named(name: str, count: int | None) -> GpuWish:
     return GpuWish(count, match[1], match[2]) if match is not None else GpuWish(count, name)
 
 
-def _carry_variables(variables: Variables, source: YamlSource) -> None:
+def _carry_variables(variables: JobVariables, source: YamlSource) -> None:
     for section in ("envs", "secrets"):
         said = source.value((section,))
         if said is not None and not isinstance(said, Mapping):

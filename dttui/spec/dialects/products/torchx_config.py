@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from dttui.i18n import _
-from dttui.spec.dialects.products.embedded import EmbeddedScript, Following
+from dttui.spec.dialects.products.embedded import EmbeddedScript, ScriptContext
 from dttui.spec.dialects.translation import Translated, in_order, make_note, table_source
 from dttui.spec.problems import DocumentError, PathKey, Problem, printable, shown
 from dttui.spec.yaml_source import Mark, Value, YamlSource
@@ -43,7 +43,7 @@ def translate_torchx_config(text: str, name: str) -> Translated:
             words += [(_SHORT.get(key, f"--{key}"), place), (str(value), place)]
     script = EmbeddedScript(source)
     script.add_words(words)
-    part = Following("torchx", ("component",), {}, lambda _path: None).follow(script, source)
+    part = ScriptContext("torchx", ("component",), {}, lambda _path: None).follow(script, source)
     return _with_notes(part, source, sections, section)
 
 

@@ -16,7 +16,7 @@ _RANKS = frozenset(
 )
 
 
-class Variables:
+class JobVariables:
     """The variables of one document, as they are carried over."""
 
     def __init__(self, translation: Translation, given: Mapping[str, str]) -> None:
