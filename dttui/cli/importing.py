@@ -6,7 +6,6 @@ import os
 import posixpath
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
 from pathlib import Path
 
 from dttui.cli.printing import one_line, print_document, print_findings
@@ -17,17 +16,12 @@ from dttui.spec import (
     Finding,
     Imported,
     Job,
-    Translated,
     decode,
     dump_job,
     grouped,
-    merge,
+    import_documents,
     printable,
     read_bytes,
-    takes_arguments,
-    translate_file,
-    translate_words,
-    with_files,
 )
 
 COMMAND_NAME = "command line"
@@ -40,25 +34,10 @@ def import_job(options: Namespace) -> int:
         hint = "dttui import FILE…; dttui import -- torchrun --nproc-per-node 8 train.py"
         raise UsageError(_("there is nothing to import"), hint)
     contents = {name: read_bytes(Path(name), name) for name in options.file}
-    words: list[str] = list(options.command)
-    script = next(
-        (name for name, content in contents.items() if words and takes_arguments(content, name, words)),
-        None,
-    )
-    parts: list[Translated] = []
-
-    def read(path: str) -> str | None:
-        return None if path in contents else _read_beside(path)
-
-    for name, content in contents.items():
-        parts += with_files(translate_file(content, name, words if name == script else (), _read_beside), read)
-    if words and script is None:
-        parts += with_files(translate_words(words, COMMAND_NAME, _read_beside), read)
-    names: list[str] = [*options.file, *([COMMAND_NAME] if words and script is None else [])]
-    imported = merge(parts, Path(options.file[0]).stem if options.file else "job")
+    imported = import_documents(contents, list(options.command), COMMAND_NAME, _read_beside)
     target = Path(options.into) if options.into else None
     job = imported.job if target is None else _moved(imported.job, target.absolute().parent)
-    text = _with_comments(dump_job(job), imported, names)
+    text = _with_comments(dump_job(job), imported)
     if target is not None and not options.dry_run:
         _write(target, text)
     if options.output != "human":
@@ -94,8 +73,8 @@ def _moved(job: Job, directory: Path) -> Job:
     return job.model_copy(update={"run": run.model_copy(update={"workdir": workdir})})
 
 
-def _with_comments(text: str, imported: Imported, names: Sequence[str]) -> str:
-    head = [_("Imported from {names}.").format(names=", ".join(names))]
+def _with_comments(text: str, imported: Imported) -> str:
+    head = [_("Imported from {names}.").format(names=", ".join(imported.names))]
     head += [_comment(note) for note in grouped(imported.notes)]
     return "".join(f"# {printable(one_line(line))}\n" for line in head) + text
 

@@ -5,17 +5,12 @@ from typing import TYPE_CHECKING
 from dttui.lazy import first_use
 
 if TYPE_CHECKING:
-    from dttui.spec.dialects.script import translate_words as translate_words
-    from dttui.spec.dialects.translation import Translated as Translated
     from dttui.spec.document import validate as validate
     from dttui.spec.durations import parse_duration as parse_duration
     from dttui.spec.findings import Finding as Finding
     from dttui.spec.importing import Imported as Imported
     from dttui.spec.importing import grouped as grouped
-    from dttui.spec.importing import merge as merge
-    from dttui.spec.importing import takes_arguments as takes_arguments
-    from dttui.spec.importing import translate_file as translate_file
-    from dttui.spec.importing import with_files as with_files
+    from dttui.spec.importing import import_documents as import_documents
     from dttui.spec.json_schema import job_schema as job_schema
     from dttui.spec.key_places import as_problem as as_problem
     from dttui.spec.key_places import with_places as with_places

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import posixpath
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,6 +40,38 @@ class Imported:
     job: Job
     notes: tuple[Finding, ...]
     """What could not be carried over, each with its place."""
+    names: tuple[str, ...] = ()
+    """What problems call the documents that it is of."""
+
+
+def import_documents(contents: Mapping[str, bytes], words: Sequence[str], command: str, read: ReadFile) -> Imported:
+    """Return one job of files and a command line.
+
+    Args:
+        contents: of files, by what problems call each; of a script, its path.
+        words: a command line; or the arguments of the first of the files that takes some.
+        command: what problems call a command line.
+        read: the text of a file beside them that one names; `None` where it is not there.
+
+    Raises:
+        DocumentError: with every problem of one of them, or of what they amount to.
+    """
+    taker = next((name for name, content in contents.items() if words and takes_arguments(content, name, words)), None)
+    parts: list[Translated] = []
+
+    def read_other(path: str) -> str | None:
+        return None if path in contents else read(path)
+
+    for name, content in contents.items():
+        parts += with_files(translate_file(content, name, words if name == taker else (), read), read_other)
+    if words and taker is None:
+        from dttui.spec.dialects.script import translate_words  # Parses shell: few imports want that.
+
+        parts += with_files(translate_words(words, command, read), read_other)
+    first = next(iter(contents), "job")
+    imported = merge(parts, posixpath.splitext(posixpath.basename(first))[0] or "job")
+    names = (*contents, *((command,) if words and taker is None else ()))
+    return replace(imported, names=names)
 
 
 def translate_file(

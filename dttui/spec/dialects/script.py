@@ -12,16 +12,16 @@ from dttui.i18n import _
 from dttui.spec.dialects.commands.accelerate_launch import read_configuration
 from dttui.spec.dialects.commands.carrying import SECRET, carry
 from dttui.spec.dialects.commands.launch import Launch
-from dttui.spec.dialects.commands.options import OptionError
+from dttui.spec.dialects.commands.launcher_options import OptionError
 from dttui.spec.dialects.commands.peeling import peel
 from dttui.spec.dialects.commands.schedulers import DIRECTIVE, SLURM, directives, take_slurm
 from dttui.spec.dialects.commands.trainers import OWN_RANKS
 from dttui.spec.dialects.script_recognition import PROMPT
-from dttui.spec.dialects.shell.evaluator import Shell
+from dttui.spec.dialects.shell.command_words import ShellCommand, Word
+from dttui.spec.dialects.shell.evaluator import ScriptShell
 from dttui.spec.dialects.shell.flow import Ran, TooLong
-from dttui.spec.dialects.shell.holes import Holes, cleaned
-from dttui.spec.dialects.shell.state import State
-from dttui.spec.dialects.shell.words import Command, Word
+from dttui.spec.dialects.shell.open_parts import OpenParts, cleaned
+from dttui.spec.dialects.shell.shell_state import ShellState
 from dttui.spec.dialects.translation import Translated, make_note
 from dttui.spec.findings import Finding
 from dttui.spec.problems import DocumentError, Problem, printable, shown
@@ -57,9 +57,9 @@ def translate_words(
     if not marked:
         message = _("expected torchrun, found {value}").format(value=_("nothing"))
         raise DocumentError([Problem(name, message, _known_launchers(), line=1, column=1)])
-    holes = Holes()
-    shell = Shell(lambda _name: None, holes, read)
-    command = Command(marked, {}, ".")
+    holes = OpenParts()
+    shell = ScriptShell(lambda _name: None, holes, read)
+    command = ShellCommand(marked, {}, ".")
     try:
         launch = peel(command, shell)
     except OptionError as error:
@@ -104,10 +104,10 @@ def translate_script(
     variables, words = _assignments(arguments)
     slurm = _slurm(text)
     known = {**_of_slurm(slurm), **variables}
-    holes = Holes()
-    state = State(name, list(words), {**variables}, set(variables))
+    holes = OpenParts()
+    state = ShellState(name, list(words), {**variables}, set(variables))
     gpus = slurm.gpus_per_node.number if slurm is not None and slurm.gpus_per_node is not None else None
-    shell = Shell(lambda variable: known.get(variable, given(variable)), holes, read, gpus)
+    shell = ScriptShell(lambda variable: known.get(variable, given(variable)), holes, read, gpus)
     try:
         ran = shell.run(text, state)
     except TooLong as error:
@@ -121,7 +121,7 @@ class _Choice:
     """Chooses the command of a script that trains, and says what else it does."""
 
     def __init__(
-        self, ran: Ran, shell: Shell, name: str, lines: tuple[str, ...], slurm: Launch | None, first_line: int
+        self, ran: Ran, shell: ScriptShell, name: str, lines: tuple[str, ...], slurm: Launch | None, first_line: int
     ) -> None:
         self._ran = ran
         self._shell = shell
@@ -265,7 +265,7 @@ class _Choice:
         return Problem(self._name, message, hint, line=mark.line, column=mark.column, source_line=printable(line))
 
 
-def _other_script(command: Command) -> str:
+def _other_script(command: ShellCommand) -> str:
     """Return the script that a command starts, `bash run.sh` or `./run.sh`; nothing for others."""
     words = [word.text for word in command.words]
     if len(words) > 1 and words[0] in ("bash", "sh") and not words[1].startswith("-"):
@@ -346,7 +346,7 @@ def _refused(error: OptionError, name: str, lines: Sequence[str]) -> DocumentErr
     return DocumentError([Problem(name, error.message, error.hint, (), mark.line, mark.column, printable(line))])
 
 
-def _unknown_program(command: Command, name: str, lines: Sequence[str]) -> Problem:
+def _unknown_program(command: ShellCommand, name: str, lines: Sequence[str]) -> Problem:
     mark = command.mark
     line = lines[mark.line - 1] if mark.line <= len(lines) else ""
     message = _("expected torchrun, found {value}").format(value=shown(command.words[0].text))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 
-from dttui.spec.dialects.commands.options import names
+from dttui.spec.dialects.commands.launcher_options import names
 
 _NAMES = (".sh", ".bash", ".slurm", ".sbatch", ".sl", ".batch", ".zsh", ".csh", ".fish")
 _SHEBANG = re.compile(r"#!\s*\S*?(?:env\s+(?:-S\s+)?)?(bash|sh|dash|ash|ksh|zsh|csh|tcsh|fish)\b")

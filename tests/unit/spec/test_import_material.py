@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from dttui.spec import DocumentError
-from dttui.spec.dialects.commands.options import names
+from dttui.spec.dialects.commands.launcher_options import names
 from dttui.spec.importing import Imported, merge, translate_file
 
 MATERIAL = Path(__file__).parents[2] / "material" / "imports"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from dttui.spec.dialects.shell.evaluator import Shell
+from dttui.spec.dialects.shell.evaluator import ScriptShell
 from dttui.spec.dialects.shell.flow import TooLong
-from dttui.spec.dialects.shell.holes import Holes, Openness
-from dttui.spec.dialects.shell.state import State
+from dttui.spec.dialects.shell.open_parts import Openness, OpenParts
+from dttui.spec.dialects.shell.shell_state import ShellState
 
 BASH = shutil.which("bash")
 STUB = """\
@@ -80,8 +80,8 @@ SCRIPTS = {
 
 
 def followed(script: str, arguments: tuple[str, ...] = ()) -> list[list[str]]:
-    holes = Holes()
-    ran = Shell(lambda _name: None, holes).run(script, State("s.sh", list(arguments)))
+    holes = OpenParts()
+    ran = ScriptShell(lambda _name: None, holes).run(script, ShellState("s.sh", list(arguments)))
     return [[word.text for word in command.words] for command in ran.commands]
 
 
@@ -129,9 +129,9 @@ def test_scripts_of_parts_at_random_come_to_what_bash_makes_of_them(tmp_path: Pa
 
 
 def test_what_nobody_gives_stays_open_and_is_named() -> None:
-    holes = Holes()
+    holes = OpenParts()
     script = "G=${GPUS:-8}\nP=$1/x\ntorchrun --n $G $P $(date) $SLURM_PROCID $HOME/y <your data>"
-    (command,) = Shell(lambda _name: None, holes).run(script, State("s.sh")).commands
+    (command,) = ScriptShell(lambda _name: None, holes).run(script, ShellState("s.sh")).commands
     assert [word.text for word in command.words] == [
         "torchrun", "--n", "8", "$1/x", "$(date)", "$SLURM_PROCID", "$HOME/y", "<your data>",
     ]  # fmt: skip
@@ -149,23 +149,25 @@ def test_what_nobody_gives_stays_open_and_is_named() -> None:
 def test_a_way_that_only_ends_the_script_is_not_taken_where_nothing_decides() -> None:
     script = "if [ ! -f data ]; then echo none; exit 1; fi\nnvidia-smi || exit 1\n[ -d x ] && exit 0\ntorchrun t.py"
     assert followed(script)[-1] == ["torchrun", "t.py"]
-    ran = Shell(lambda _name: None, Holes()).run('[ -z "$1" ] && { echo "give a name"; exit 2; }\ntorchrun $1', State())
+    ran = ScriptShell(lambda _name: None, OpenParts()).run(
+        '[ -z "$1" ] && { echo "give a name"; exit 2; }\ntorchrun $1', ShellState()
+    )
     assert (ran.commands, ran.end and ran.end[0], ran.end and ran.end[2]) == ([], 2, "give a name")
 
 
 def test_the_directory_is_followed_and_paths_of_the_start_are_seen_from_it() -> None:
     script = 'D=$(cd "$(dirname "$0")/.." && pwd)\nW=$PWD\ncd sub/deep\ntorchrun $D/train.py --out $W/out'
-    holes = Holes()
-    (command,) = Shell(lambda _name: None, holes).run(script, State("tools/run.sh")).commands
+    holes = OpenParts()
+    (command,) = ScriptShell(lambda _name: None, holes).run(script, ShellState("tools/run.sh")).commands
     assert command.directory == "./sub/deep"
     assert [word.text for word in command.words[1:]] == ["../../train.py", "--out", "../../out"]
 
 
 def test_files_that_are_read_and_scripts_that_are_started_count_where_they_are_there() -> None:
     files = {"env.sh": "export A=7\nN=4", "other.sh": "N=1"}
-    holes = Holes()
+    holes = OpenParts()
     script = "source env.sh\n. ./none.sh\ntorchrun --n $N $A"
-    ran = Shell(lambda _name: None, holes, files.get).run(script, State())
+    ran = ScriptShell(lambda _name: None, holes, files.get).run(script, ShellState())
     (command,) = ran.commands
     assert [word.text for word in command.words[1:]] == ["--n", "4", "7"]
     assert command.environment["A"].text == "7"
@@ -196,7 +198,7 @@ def test_files_that_are_read_and_scripts_that_are_started_count_where_they_are_t
 )  # fmt: skip
 def test_what_does_not_end_or_is_no_script_is_left_in_time(script: str) -> None:
     try:
-        ran = Shell(lambda _name: None, Holes()).run(script, State())
+        ran = ScriptShell(lambda _name: None, OpenParts()).run(script, ShellState())
     except TooLong:
         return
     assert sum(len(word.text) for command in ran.commands for word in command.words) < 100_000_000

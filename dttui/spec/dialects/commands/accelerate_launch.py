@@ -9,10 +9,10 @@ from dttui.i18n import _
 from dttui.spec.dialects.accelerate import DS_CONFIG
 from dttui.spec.dialects.accelerate_environment import accelerate_environment, flattened
 from dttui.spec.dialects.accelerate_options import job_values, remarks
-from dttui.spec.dialects.commands.launch import Kind, Launch, Said
-from dttui.spec.dialects.commands.options import Options, names
-from dttui.spec.dialects.commands.starting import start
-from dttui.spec.dialects.shell.words import Word
+from dttui.spec.dialects.commands.launch import GivenValue, Launch, ProgramKind
+from dttui.spec.dialects.commands.launcher_options import Options, names
+from dttui.spec.dialects.commands.program_start import start
+from dttui.spec.dialects.shell.command_words import Word
 from dttui.spec.dialects.translation import NamedFile, Translation
 from dttui.spec.problems import DocumentError, PathKey, Problem, shown
 from dttui.spec.yaml_reader import parse_yaml
@@ -66,10 +66,15 @@ def accelerate(launch: Launch, words: Sequence[Word], *, spelt: int = 2) -> None
         said = launch.take(option.name, option)
         _take(launch, said, option.name[2:].replace("-", "_"), has_value=option.has_value)
     is_module, is_command = "module" in launch.accelerate, "no_python" in launch.accelerate
-    start(launch, Kind.MODULE if is_module else Kind.COMMAND if is_command else Kind.SCRIPT, rest, words[-1])
+    start(
+        launch,
+        ProgramKind.MODULE if is_module else ProgramKind.COMMAND if is_command else ProgramKind.SCRIPT,
+        rest,
+        words[-1],
+    )
 
 
-def _take(launch: Launch, said: Said, name: str, *, has_value: bool) -> None:
+def _take(launch: Launch, said: GivenValue, name: str, *, has_value: bool) -> None:
     if name == "num_machines":
         launch.nodes = said
     elif name == "num_processes":
@@ -89,9 +94,9 @@ def _take(launch: Launch, said: Said, name: str, *, has_value: bool) -> None:
     elif said.is_open:
         launch.leave_out(said, _("{value} is not known").format(value=shown(said.text)), is_warning=True)
     else:
-        launch.accelerate[name] = said if has_value else Said(said.key, Word("true", said.word.mark), said.mark)
+        launch.accelerate[name] = said if has_value else GivenValue(said.key, Word("true", said.word.mark), said.mark)
     if name == "cpu":
-        launch.settings["resources.gpu.count"] = Said(said.key, Word("0", said.word.mark), said.mark)
+        launch.settings["resources.gpu.count"] = GivenValue(said.key, Word("0", said.word.mark), said.mark)
 
 
 def read_configuration(launch: Launch, read: Callable[[str], str | None]) -> None:
@@ -112,7 +117,7 @@ def read_configuration(launch: Launch, read: Callable[[str], str | None]) -> Non
     for name, attribute in counts.items():
         value = launch.accelerate_settings.get(name)
         if value is not None and getattr(launch, attribute) is None and str(value) != "-1":
-            setattr(launch, attribute, Said(file.key, Word(str(value), file.word.mark), file.mark))
+            setattr(launch, attribute, GivenValue(file.key, Word(str(value), file.word.mark), file.mark))
 
 
 def carry_accelerate(translation: Translation, launch: Launch) -> None:

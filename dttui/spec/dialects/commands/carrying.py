@@ -11,11 +11,11 @@ from typing import Any
 
 from dttui.i18n import _
 from dttui.spec.dialects.commands.accelerate_launch import carry_accelerate
-from dttui.spec.dialects.commands.launch import PROGRAM, Kind, Launch, Said
+from dttui.spec.dialects.commands.launch import PROGRAM, GivenValue, Launch, ProgramKind
+from dttui.spec.dialects.commands.launcher_options import names
 from dttui.spec.dialects.commands.megatron import carry_megatron, is_megatron
-from dttui.spec.dialects.commands.options import names
-from dttui.spec.dialects.shell.holes import Openness
-from dttui.spec.dialects.shell.words import Word
+from dttui.spec.dialects.shell.command_words import Word
+from dttui.spec.dialects.shell.open_parts import Openness
 from dttui.spec.dialects.translation import Translated, Translation, table_source
 from dttui.spec.problems import DocumentError, PathKey, Problem, printable, shown
 from dttui.spec.text import MODULE_NAME
@@ -90,7 +90,7 @@ def _check_program(translation: Translation, launch: Launch) -> list[Problem]:
     if found is not None and (not program.holes or "<" in named.text):
         message = _("this is a template: {text} stands for what is to be started").format(text=shown(found[0]))
         return [_problem(translation.source, (PROGRAM,), message, _("Write what is meant in its place."))]
-    is_module = launch.kind is Kind.MODULE and not re.fullmatch(MODULE_NAME, program.text)
+    is_module = launch.kind is ProgramKind.MODULE and not re.fullmatch(MODULE_NAME, program.text)
     if program.holes and (is_module or program.text == program.holes[0].text):
         message = _("what is to be started is not known: {text}").format(text=shown(program.text))
         hint = _("Give arguments and NAME=VALUE after --, or import the command itself: dttui import -- COMMAND.")
@@ -118,14 +118,14 @@ def _carry_program(translation: Translation, launch: Launch) -> None:
     translation.use(origin)
     arguments = tuple(word.text for word in launch.arguments if word.text not in _PASSED_ON)
     text = program.text
-    if launch.kind is Kind.COMMAND:
+    if launch.kind is ProgramKind.COMMAND:
         translation.put(("framework",), "command", origin)
         translation.put(("run", "command"), (text, *arguments), origin)
         if launch.is_once_a_node:
             translation.put(("run", "per"), "node", origin)
     else:
         _carry_framework(translation, launch, arguments)
-        if launch.kind is Kind.MODULE:
+        if launch.kind is ProgramKind.MODULE:
             translation.put(("run", "module"), text, origin)
         else:
             translation.put(("run", "script"), _script_path(text), origin)
@@ -159,7 +159,7 @@ def _script_path(text: str) -> str:
 def _name(launch: Launch, text: str) -> str:
     if launch.name is not None and not launch.name.is_open:
         return printable(launch.name.text)[:120].strip() or "job"
-    if launch.kind is Kind.MODULE:
+    if launch.kind is ProgramKind.MODULE:
         stem = text.rpartition(".")[2]
     else:
         named = (word.text for word in launch.arguments if re.search(r"\.(ya?ml|json|toml|py)$", word.text))
@@ -308,7 +308,7 @@ def _carry_hosts(translation: Translation, launch: Launch) -> None:
 
 def _carry_recovery(translation: Translation, launch: Launch, least: int, most: int, origin: PathKey) -> None:
     # Only of frameworks that torchrun starts: a command is started once a GPU, by dttui.
-    section = ("framework_options", "elastic") if launch.kind is not Kind.COMMAND else ("recovery",)
+    section = ("framework_options", "elastic") if launch.kind is not ProgramKind.COMMAND else ("recovery",)
     if least < most:
         translation.put((*section, "min_nodes"), least, origin)
     restarts = launch.restarts
@@ -318,7 +318,7 @@ def _carry_recovery(translation: Translation, launch: Launch, least: int, most: 
         translation.carry((restarts.key,), (*section, "max_restarts"), restarts.number)
 
 
-def _is_open(said: Said) -> bool:
+def _is_open(said: GivenValue) -> bool:
     return said.is_open or re.search(r"[$`<{]", said.text) is not None
 
 
@@ -376,7 +376,7 @@ def _check_total(translation: Translation, launch: Launch, each: int) -> list[Pr
     return []
 
 
-def _carry_share(translation: Translation, launch: Launch, processes: Said) -> list[Problem]:
+def _carry_share(translation: Translation, launch: Launch, processes: GivenValue) -> list[Problem]:
     """Carry processes in all over as those of each node."""
     key: PathKey = (processes.key,)
     translation.use(key)

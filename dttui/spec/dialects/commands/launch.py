@@ -9,16 +9,16 @@ from enum import Enum
 from typing import Any
 
 from dttui.i18n import _
-from dttui.spec.dialects.commands.options import Given
-from dttui.spec.dialects.shell.holes import Openness
-from dttui.spec.dialects.shell.words import Word
+from dttui.spec.dialects.commands.launcher_options import Given
+from dttui.spec.dialects.shell.command_words import Word
+from dttui.spec.dialects.shell.open_parts import Openness
 from dttui.spec.yaml_source import Mark
 
 PROGRAM = "program"
 """What places call the script, module or program."""
 
 
-class Kind(Enum):
+class ProgramKind(Enum):
     """What the program of a launch is."""
 
     SCRIPT = "script"
@@ -27,7 +27,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
-class Said:
+class GivenValue:
     """A value that an option, a directive or a variable gives."""
 
     key: str
@@ -76,7 +76,7 @@ class Launch:
     """Where it stands."""
     launchers: list[str] = field(default_factory=list)
     """Programs that were passed, the outermost first."""
-    said: dict[str, Said] = field(default_factory=dict)
+    said: dict[str, GivenValue] = field(default_factory=dict)
     """Everything that was given, by what places call it."""
     environment: dict[str, Word] = field(default_factory=dict)
     """Variables that the program gets."""
@@ -86,39 +86,39 @@ class Launch:
     """Where it runs."""
     remarks: list[Remark] = field(default_factory=list)
     """What is to be said."""
-    name: Said | None = None
+    name: GivenValue | None = None
     framework: str | None = None
     """That which a launcher stands for; `None` where any will do."""
     is_framework_implied: bool = True
     """Whether nothing says it but the launcher."""
-    nodes: Said | None = None
+    nodes: GivenValue | None = None
     """`N` or `MIN:MAX`."""
-    per_node: Said | None = None
+    per_node: GivenValue | None = None
     """Processes a node."""
-    processes: Said | None = None
+    processes: GivenValue | None = None
     """Processes in all."""
-    gpus_per_node: Said | None = None
+    gpus_per_node: GivenValue | None = None
     """GPUs that a scheduler gives a node."""
     hosts: list[tuple[str, int | None]] = field(default_factory=list)
     """Hosts with the processes of each."""
     hosts_key: str = ""
     """What says them."""
-    open_hosts: Said | None = None
+    open_hosts: GivenValue | None = None
     """The same, where they are not known."""
-    hostfile: Said | None = None
-    master: Said | None = None
-    restarts: Said | None = None
-    settings: dict[str, Said] = field(default_factory=dict)
+    hostfile: GivenValue | None = None
+    master: GivenValue | None = None
+    restarts: GivenValue | None = None
+    settings: dict[str, GivenValue] = field(default_factory=dict)
     """What goes to a key of the job, by its dotted path."""
-    accelerate: dict[str, Said] = field(default_factory=dict)
+    accelerate: dict[str, GivenValue] = field(default_factory=dict)
     """What `accelerate launch` was told, by the names of its settings."""
-    accelerate_file: Said | None = None
+    accelerate_file: GivenValue | None = None
     """Its configuration."""
     accelerate_settings: dict[str, Any] | None = None
     """What that says; `None` where it has not been read."""
     python: Word | None = None
     """Interpreter, where it is named."""
-    kind: Kind = Kind.SCRIPT
+    kind: ProgramKind = ProgramKind.SCRIPT
     program: Word | None = None
     arguments: tuple[Word, ...] = ()
     is_once_a_node: bool = False
@@ -133,32 +133,32 @@ class Launch:
         """The innermost program that starts ranks; nothing where none does."""
         return self.launchers[-1] if self.launchers else ""
 
-    def take(self, key: str, given: Given) -> Said:
+    def take(self, key: str, given: Given) -> GivenValue:
         """Note that an option was given; return its value."""
         if given.is_variable:
             self.open_options.append(given.word)
         return self.enter(key, given.value, given.word.mark)
 
-    def enter(self, key: str, word: Word, mark: Mark | None = None) -> Said:
+    def enter(self, key: str, word: Word, mark: Mark | None = None) -> GivenValue:
         """Note a value, and where it is given; return it under a key that nothing else has."""
         number, unique = 1, key
         while unique in self.said:
             number += 1
             unique = f"{key} ({number})"
-        said = Said(unique, word, mark)
+        said = GivenValue(unique, word, mark)
         self.said[unique] = said
         return said
 
-    def remark(self, said: Said, message: str, hint: str = "", *, is_warning: bool = False) -> None:
+    def remark(self, said: GivenValue, message: str, hint: str = "", *, is_warning: bool = False) -> None:
         """Say something of a value."""
         self.remarks.append(Remark(said.key, message, hint, is_warning))
 
-    def leave_out(self, said: Said, reason: str, hint: str = "", *, is_warning: bool = False) -> None:
+    def leave_out(self, said: GivenValue, reason: str, hint: str = "", *, is_warning: bool = False) -> None:
         """Say that a value is not carried over, and why; of a variable that nobody has given is said enough."""
         if said.word in self.open_options:
             return
         self.remark(said, _("not carried over: {reason}").format(reason=reason), hint, is_warning=is_warning)
 
-    def run(self, kind: Kind, words: Sequence[Word]) -> None:
+    def run(self, kind: ProgramKind, words: Sequence[Word]) -> None:
         """Settle what is started, the program before its arguments."""
         self.kind, self.program, self.arguments = kind, words[0], tuple(words[1:])

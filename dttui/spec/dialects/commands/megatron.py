@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from dttui.spec.dialects.commands.launch import Kind, Launch
+from dttui.spec.dialects.commands.launch import Launch, ProgramKind
 from dttui.spec.dialects.translation import Translation
 from dttui.spec.problems import PathKey
 
@@ -42,7 +42,7 @@ _FLAGS: dict[str, tuple[str, str | bool | int]] = {
 def is_megatron(launch: Launch) -> bool:
     """Whether a script takes Megatron-LM's arguments, and is not given to DeepSpeed besides."""
     texts = [word.text.partition("=")[0] for word in launch.arguments]
-    return launch.kind is not Kind.COMMAND and any(degree in texts for degree in _DEGREES)
+    return launch.kind is not ProgramKind.COMMAND and any(degree in texts for degree in _DEGREES)
 
 
 def carry_megatron(translation: Translation, arguments: Sequence[str], origin: PathKey) -> tuple[str, ...]:

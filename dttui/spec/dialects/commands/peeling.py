@@ -8,25 +8,25 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from dttui.i18n import _
-from dttui.spec.dialects.commands.launch import Kind, Launch
-from dttui.spec.dialects.commands.options import OptionError, Options, names
+from dttui.spec.dialects.commands.launch import Launch, ProgramKind
+from dttui.spec.dialects.commands.launcher_options import OptionError, Options, names
 from dttui.spec.dialects.commands.schedulers import horovodrun, mpirun, srun
 from dttui.spec.dialects.commands.trainers import is_own_script, module_launcher, own_ranks, trainer_of
 from dttui.spec.dialects.commands.wrappers import script_before_dashes, take_variables, wrapper_of
-from dttui.spec.dialects.shell.words import Command, Word
+from dttui.spec.dialects.shell.command_words import ShellCommand, Word
 from dttui.spec.problems import shown
 
 Words = Sequence[Word]
 
 
-class Follower(Protocol):
+class InnerScripts(Protocol):
     """Follows scripts that commands start."""
 
-    def inner(self, text: str, command: Command, arguments: Words) -> list[Command]:
+    def inner(self, text: str, command: ShellCommand, arguments: Words) -> list[ShellCommand]:
         """Return the commands of a script that is a word of a command, as after `bash -c`, with its arguments."""
         ...
 
-    def script(self, command: Command, words: Words) -> list[Command] | None:
+    def script(self, command: ShellCommand, words: Words) -> list[ShellCommand] | None:
         """Return the commands of a script that is a file, the first of its words; `None` where it is not there."""
         ...
 
@@ -49,7 +49,7 @@ _NOT_TRAINING = names(
 _DEEPEST = 12
 
 
-def peel(command: Command, shell: Follower) -> Launch | None:
+def peel(command: ShellCommand, shell: InnerScripts) -> Launch | None:
     """Return what a command starts; `None` where it is no launch.
 
     Args:
@@ -63,7 +63,7 @@ def peel(command: Command, shell: Follower) -> Launch | None:
     return launch if _peel(launch, command.words, shell, 0) else None
 
 
-def _peel(launch: Launch, words: Words, shell: Follower, depth: int) -> bool:
+def _peel(launch: Launch, words: Words, shell: InnerScripts, depth: int) -> bool:
     words = take_variables(launch, words)
     if not words or depth > _DEEPEST:
         return False
@@ -88,22 +88,22 @@ def _peel(launch: Launch, words: Words, shell: Follower, depth: int) -> bool:
     if launch.launchers and name.endswith(".sh"):
         return _take_shell(launch, [Word("bash", words[0].mark), *words], shell, depth)
     if re.search(r"\.py$", name) and launch.launchers:
-        launch.run(Kind.SCRIPT, words)
+        launch.run(ProgramKind.SCRIPT, words)
         return True
     if launch.launchers:  # A program of any kind, once for each rank.
         launch.is_known = False
-        launch.run(Kind.COMMAND, words)
+        launch.run(ProgramKind.COMMAND, words)
         return True
     return False
 
 
-def _take_shell(launch: Launch, words: Words, shell: Follower, depth: int) -> bool:
+def _take_shell(launch: Launch, words: Words, shell: InnerScripts, depth: int) -> bool:
     """Take `bash -c TEXT`, `bash wrapper.sh -- program`, and `bash run.sh`, which starts ranks of its own."""
     options, rest = Options("bash", frozenset({"-c", "-o"}), short={"-lc": "-c", "-ec": "-c", "-xc": "-c"}).parse(
         words[1:]
     )
     text = next((option.value for option in options if option.name == "-c"), None)
-    command = Command(tuple(rest) or tuple(words), dict(launch.environment), launch.directory)
+    command = ShellCommand(tuple(rest) or tuple(words), dict(launch.environment), launch.directory)
     if text is not None:
         return _take_first(launch, shell.inner(text.raw or text.text, command, rest), shell, depth)
     after = script_before_dashes(launch, words)
@@ -122,7 +122,7 @@ def _take_shell(launch: Launch, words: Words, shell: Follower, depth: int) -> bo
     return False
 
 
-def _take_first(launch: Launch, commands: list[Command], shell: Follower, depth: int) -> bool:
+def _take_first(launch: Launch, commands: list[ShellCommand], shell: InnerScripts, depth: int) -> bool:
     """Take the first of commands that is a launch; return whether there is one."""
     found = next((line for line in commands if _is_launch(line, shell, depth)), None)
     if found is None:
@@ -132,7 +132,7 @@ def _take_first(launch: Launch, commands: list[Command], shell: Follower, depth:
     return _peel(launch, found.words, shell, depth + 1)
 
 
-def _is_launch(line: Command, shell: Follower, depth: int) -> bool:
+def _is_launch(line: ShellCommand, shell: InnerScripts, depth: int) -> bool:
     trial = Launch(line.mark, environment=dict(line.environment), directory=line.directory)
     return _peel(trial, line.words, shell, depth + 1) and trial.is_known
 
@@ -147,7 +147,7 @@ def _take_python(launch: Launch, words: Words) -> bool:
         if text == "-c" and at + 1 < len(words):
             if not launch.launchers:
                 return False
-            launch.run(Kind.COMMAND, words)
+            launch.run(ProgramKind.COMMAND, words)
             return True
         if text in ("-W", "-X"):
             at += 2
@@ -161,7 +161,7 @@ def _take_python(launch: Launch, words: Words) -> bool:
         own_ranks(launch, words)
         return True
     launch.python = words[0]
-    launch.run(Kind.SCRIPT, words[at:])
+    launch.run(ProgramKind.SCRIPT, words[at:])
     return True
 
 
@@ -174,5 +174,5 @@ def _take_module(launch: Launch, words: Words, at: int) -> bool:
         return True
     if module in _NOT_TRAINING:
         return False
-    launch.run(Kind.MODULE, words[at:])
+    launch.run(ProgramKind.MODULE, words[at:])
     return True

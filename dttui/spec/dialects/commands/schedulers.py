@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from dttui.i18n import _
-from dttui.spec.dialects.commands.launch import Launch, Said
-from dttui.spec.dialects.commands.options import Given, OptionError, Options, names
-from dttui.spec.dialects.shell.words import Word
+from dttui.spec.dialects.commands.launch import GivenValue, Launch
+from dttui.spec.dialects.commands.launcher_options import Given, OptionError, Options, names
+from dttui.spec.dialects.shell.command_words import Word
 from dttui.spec.yaml_source import Mark
 
 DIRECTIVE = "#SBATCH"
@@ -181,7 +181,7 @@ def take_slurm(launch: Launch, given: Sequence[Given], program: str) -> None:
     for option in given:
         said = launch.take(f"{program} {option.name}", option)
         if option.name == "--nodes":
-            launch.nodes = Said(
+            launch.nodes = GivenValue(
                 said.key, Word(option.value.text.replace("-", ":"), option.value.mark, option.value.holes)
             )
         elif option.name == "--ntasks":
@@ -204,33 +204,33 @@ def take_slurm(launch: Launch, given: Sequence[Given], program: str) -> None:
         launch.processes = None if not any(option.name == "--ntasks" for option in given) else launch.processes
 
 
-def _take_gpus(launch: Launch, said: Said, option: str) -> None:
+def _take_gpus(launch: Launch, said: GivenValue, option: str) -> None:
     """Take how many GPUs a node, a task or the job has: `8`, `gpu:8`, `gpu:a100:8`, `a100:8`."""
     match = re.search(r"(?:^|,)(?:gres/)?(?:gpu:)?(?:([A-Za-z][\w.-]*):)?([0-9]{1,4})(?:\(|,|$)", said.text)
     if match is None or (option == "--gres" and "gpu" not in said.text):
         if said.text != "gpu" and not said.is_open:
             launch.leave_out(said, _("dttui shares out GPUs alone"))
         return
-    number = Said(said.key, Word(match[2], said.word.mark))
+    number = GivenValue(said.key, Word(match[2], said.word.mark))
     if match[1]:
-        launch.settings["resources.gpu.type"] = Said(said.key, Word(match[1].upper(), said.word.mark))
+        launch.settings["resources.gpu.type"] = GivenValue(said.key, Word(match[1].upper(), said.word.mark))
     if option != "--gpus":
         launch.gpus_per_node = number
     elif (
         launch.nodes is not None and launch.nodes.number and number.number and number.number % launch.nodes.number == 0
     ):
         each = str(number.number // launch.nodes.number)
-        launch.gpus_per_node = Said(said.key, Word(each, said.word.mark))
+        launch.gpus_per_node = GivenValue(said.key, Word(each, said.word.mark))
 
 
-def _take_exported(launch: Launch, said: Said) -> None:
+def _take_exported(launch: Launch, said: GivenValue) -> None:
     for part in said.text.split(","):
         name, separator, value = part.partition("=")
         if separator and name.isidentifier():
             launch.environment[name] = Word(value, said.word.mark, said.word.holes)
 
 
-def _take_container(launch: Launch, said: Said, option: str) -> None:
+def _take_container(launch: Launch, said: GivenValue, option: str) -> None:
     if option == "--container-image":
         launch.settings["run.container.image"] = said
         launch.settings["run.container.engine"] = launch.enter("engine", Word("docker", said.word.mark))
@@ -283,7 +283,7 @@ def horovodrun(launch: Launch, words: Sequence[Word]) -> Sequence[Word]:
     given, rest = _HOROVOD.parse(words[1:])
     launch.launchers.append("horovodrun")
     launch.framework, launch.is_framework_implied = "horovod", False
-    slots: Said | None = None
+    slots: GivenValue | None = None
     for option in given:
         said = launch.take(f"horovodrun {option.name}", option)
         if option.name == "--num-proc":
@@ -305,16 +305,16 @@ def horovodrun(launch: Launch, words: Sequence[Word]) -> Sequence[Word]:
     return rest
 
 
-def _take_mapping(launch: Launch, said: Said) -> None:
+def _take_mapping(launch: Launch, said: GivenValue) -> None:
     """Take `ppr:8:node`."""
     match = re.match(r"ppr:([0-9]{1,4}):node", said.text)
     if match is None:
         launch.leave_out(said, _("MPI's own; dttui starts the ranks itself"))
     else:
-        launch.per_node = Said(said.key, Word(match[1], said.word.mark))
+        launch.per_node = GivenValue(said.key, Word(match[1], said.word.mark))
 
 
-def _take_hosts(launch: Launch, said: Said) -> None:
+def _take_hosts(launch: Launch, said: GivenValue) -> None:
     """Take `a:4,b:4`."""
     if said.is_open:
         launch.open_hosts = said
@@ -329,7 +329,7 @@ def _take_hosts(launch: Launch, said: Said) -> None:
     launch.hosts_key = said.key
 
 
-def _take_forwarded(launch: Launch, said: Said) -> None:
+def _take_forwarded(launch: Launch, said: GivenValue) -> None:
     """Take `-x NAME=VALUE`, or `-x NAME` of the environment of whoever starts it."""
     for part in said.text.split(",") if "=" not in said.text else [said.text]:
         name, separator, value = part.partition("=")

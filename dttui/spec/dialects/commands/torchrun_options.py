@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dttui.spec.dialects.commands.options import Options
+from dttui.spec.dialects.commands.launcher_options import Options
 
 FLAGS = ("--standalone", "--module", "--no-python", "--run-path", "--virtual-local-rank", "--use-env")
 """Options without a value; `--use-env` is of the older torch.distributed.launch."""

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from dttui.i18n import _
 from dttui.spec.dialects.commands.accelerate_launch import accelerate
-from dttui.spec.dialects.commands.launch import Kind, Launch, Said
-from dttui.spec.dialects.commands.options import Given, OptionError, Options, names
-from dttui.spec.dialects.commands.starting import start
+from dttui.spec.dialects.commands.launch import GivenValue, Launch, ProgramKind
+from dttui.spec.dialects.commands.launcher_options import Given, OptionError, Options, names
+from dttui.spec.dialects.commands.program_start import start
 from dttui.spec.dialects.commands.torchrun_options import TORCHRUN
-from dttui.spec.dialects.shell.words import Word
+from dttui.spec.dialects.shell.command_words import Word
 
 Words = Sequence[Word]
 
@@ -108,11 +108,17 @@ def torchrun(launch: Launch, words: Words, *, spelt: int = 1) -> None:
             "torch.distributed.launch passed --local-rank to the script; here it finds LOCAL_RANK in its environment"
         )
         launch.remark(said, message, _("A script that knows --local-rank alone has to read LOCAL_RANK."))
-    kind = Kind.MODULE if "--module" in given_names else Kind.COMMAND if "--no-python" in given_names else Kind.SCRIPT
+    kind = (
+        ProgramKind.MODULE
+        if "--module" in given_names
+        else ProgramKind.COMMAND
+        if "--no-python" in given_names
+        else ProgramKind.SCRIPT
+    )
     start(launch, kind, rest, words[-1])
 
 
-def _take_torchrun(launch: Launch, said: Said, option: Given, given_names: set[str]) -> None:
+def _take_torchrun(launch: Launch, said: GivenValue, option: Given, given_names: set[str]) -> None:
     if option.name == "--nnodes":
         launch.nodes = said if launch.nodes is None or not said.is_open else launch.nodes
     elif option.name == "--nproc-per-node":
@@ -155,11 +161,17 @@ def deepspeed(launch: Launch, words: Words, *, spelt: int = 1) -> None:
             launch.leave_out(said, _("the port is chosen at the start, from the master's port_range"))
         elif option.name not in ("--module", "--no-python", "--launcher", "--no-local-rank", "--node-rank", "--no-ssh"):
             launch.leave_out(said, _("DeepSpeed's own launcher's; dttui starts the ranks itself"))
-    kind = Kind.MODULE if "--module" in given_names else Kind.COMMAND if "--no-python" in given_names else Kind.SCRIPT
+    kind = (
+        ProgramKind.MODULE
+        if "--module" in given_names
+        else ProgramKind.COMMAND
+        if "--no-python" in given_names
+        else ProgramKind.SCRIPT
+    )
     start(launch, kind, rest, words[-1])
 
 
-def _take_included(launch: Launch, said: Said) -> None:
+def _take_included(launch: Launch, said: GivenValue) -> None:
     """Take `host1:0,1@host2:0,1`; of `localhost`, only how many."""
     if said.is_open:
         launch.leave_out(said, _("the hosts are not known: {value}").format(value=said.text), is_warning=True)
@@ -169,7 +181,7 @@ def _take_included(launch: Launch, said: Said) -> None:
         count = len(numbers.split(",")) if separator else None
         if name in ("localhost", "127.0.0.1"):
             if count is not None:
-                launch.per_node = Said(said.key, Word(str(count), said.word.mark))
+                launch.per_node = GivenValue(said.key, Word(str(count), said.word.mark))
             if separator:
                 launch.environment.setdefault("CUDA_VISIBLE_DEVICES", Word(numbers, said.word.mark))
             continue
@@ -195,7 +207,7 @@ def composer(launch: Launch, words: Words) -> None:
             launch.processes = said
         elif option.name == "--master-addr":
             launch.master = said
-    start(launch, Kind.MODULE if "--module-mode" in given_names else Kind.SCRIPT, rest, words[-1])
+    start(launch, ProgramKind.MODULE if "--module-mode" in given_names else ProgramKind.SCRIPT, rest, words[-1])
 
 
 def colossalai(launch: Launch, words: Words) -> None:
@@ -216,7 +228,7 @@ def colossalai(launch: Launch, words: Words) -> None:
             launch.hostfile = said
         elif option.name == "--master-addr":
             launch.master = said
-    start(launch, Kind.MODULE if "--module" in given_names else Kind.SCRIPT, rest, words[-1])
+    start(launch, ProgramKind.MODULE if "--module" in given_names else ProgramKind.SCRIPT, rest, words[-1])
 
 
 def fabric(launch: Launch, words: Words) -> None:
@@ -235,7 +247,7 @@ def fabric(launch: Launch, words: Words) -> None:
             launch.leave_out(
                 said, _("Lightning's own"), _("Give it to the script as one of run.args."), is_warning=True
             )
-    start(launch, Kind.SCRIPT, rest, words[-1])
+    start(launch, ProgramKind.SCRIPT, rest, words[-1])
 
 
 def torchx(launch: Launch, words: Words) -> None:
@@ -266,13 +278,13 @@ def torchx(launch: Launch, words: Words) -> None:
         takes_underscores=False,
     )
     given, arguments = component.parse(rest[1:])
-    program: tuple[Kind, Word] | None = None
+    program: tuple[ProgramKind, Word] | None = None
     for option in given:
         said = launch.take(option.name, option)
         if option.name == "-j":
             _take_shape(launch, said)
         elif option.name in ("--script", "--module"):
-            program = (Kind.SCRIPT if option.name == "--script" else Kind.MODULE), option.value
+            program = (ProgramKind.SCRIPT if option.name == "--script" else ProgramKind.MODULE), option.value
         elif option.name == "--env":
             for pair in said.text.split(","):
                 name, separator, value = pair.partition("=")
@@ -283,17 +295,17 @@ def torchx(launch: Launch, words: Words) -> None:
         else:
             launch.leave_out(said, _("torchx's own; dttui starts the ranks itself"))
     if program is None:
-        start(launch, Kind.SCRIPT, arguments, words[-1])
+        start(launch, ProgramKind.SCRIPT, arguments, words[-1])
     else:
         start(launch, program[0], [program[1], *arguments], words[-1])
 
 
-def _take_shape(launch: Launch, said: Said) -> None:
+def _take_shape(launch: Launch, said: GivenValue) -> None:
     """Take `2x8`, `8` or `1:2x8`."""
     nodes, separator, each = said.text.rpartition("x")
     if separator:
-        launch.nodes = Said(said.key, Word(nodes, said.word.mark))
-    launch.per_node = Said(said.key, Word(each, said.word.mark))
+        launch.nodes = GivenValue(said.key, Word(nodes, said.word.mark))
+    launch.per_node = GivenValue(said.key, Word(each, said.word.mark))
 
 
 def own_ranks(launch: Launch, words: Words) -> None:
@@ -315,7 +327,7 @@ def own_ranks(launch: Launch, words: Words) -> None:
             launch.per_node = launch.enter("recipe", Word("1", rest[0].mark))
     else:
         kept = _without_torchrun(launch, words)
-    launch.run(Kind.COMMAND, kept)
+    launch.run(ProgramKind.COMMAND, kept)
 
 
 def _without_torchrun(launch: Launch, words: Words) -> list[Word]:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from dttui.i18n import _
 from dttui.spec.dialects.commands.launch import Launch
-from dttui.spec.dialects.commands.options import Given, Options
-from dttui.spec.dialects.shell.words import Word
+from dttui.spec.dialects.commands.launcher_options import Given, Options
+from dttui.spec.dialects.shell.command_words import Word
 from dttui.spec.text import ENV_NAME
 
 Words = Sequence[Word]

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from dttui.i18n import _
 from dttui.spec.dialects.products.product_kind import ReadFile
-from dttui.spec.dialects.products.text_kinds import Scheduler, scheduler_of
+from dttui.spec.dialects.products.text_kinds import BatchSystem, scheduler_of
 from dttui.spec.dialects.script import translate_script
 from dttui.spec.dialects.script_recognition import is_script
 from dttui.spec.dialects.translation import Translated, in_order
@@ -20,7 +20,7 @@ _STARTED_IN = dict.fromkeys(("PBS_O_WORKDIR", "LS_SUBCWD", "SGE_O_WORKDIR", "PJM
 """JobVariables for the directory that a script is submitted from."""
 
 
-def batch_scheduler(text: str, name: str) -> Scheduler | None:
+def batch_scheduler(text: str, name: str) -> BatchSystem | None:
     """Return the scheduler that a script is for, other than Slurm; `None` where it is for none, or no script."""
     scheduler = scheduler_of(text)
     is_named = posixpath.splitext(name)[1] in _NAMES
@@ -28,7 +28,7 @@ def batch_scheduler(text: str, name: str) -> Scheduler | None:
 
 
 def translate_batch_script(
-    text: str, name: str, arguments: Sequence[str], read: ReadFile, scheduler: Scheduler
+    text: str, name: str, arguments: Sequence[str], read: ReadFile, scheduler: BatchSystem
 ) -> Translated:
     """Carry the command of a script over, and say what its scheduler was told. Raises DocumentError."""
     try:
@@ -44,7 +44,7 @@ def translate_batch_script(
     return replace(translated, notes=in_order((*translated.notes, note)))
 
 
-def _directives(text: str, name: str, scheduler: Scheduler) -> Finding:
+def _directives(text: str, name: str, scheduler: BatchSystem) -> Finding:
     """Return a note on what the scheduler is told, at the first directive."""
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if scheduler.directive.match(line)]
     number, line = lines[0] if lines else (1, "")

@@ -25,7 +25,7 @@ _QUOTE = re.compile(r"(?:[&!][^\s]*\s+)*([\"']?)")
 
 
 @dataclass(frozen=True)
-class ScriptLine:
+class EmbeddedLine:
     """Where a line of a script stands in the document."""
 
     line: int
@@ -39,7 +39,7 @@ class EmbeddedScript:
     def __init__(self, source: YamlSource) -> None:
         self._source = source
         self._lines: list[str] = []
-        self._places: list[ScriptLine] = []
+        self._places: list[EmbeddedLine] = []
 
     @property
     def text(self) -> str:
@@ -83,10 +83,10 @@ class EmbeddedScript:
             return
         while len(self._lines) < line - 1:
             self._lines.append(with_text)
-            self._places.append(ScriptLine(len(self._lines), 0))
+            self._places.append(EmbeddedLine(len(self._lines), 0))
 
 
-def _places(source: YamlSource, origin: PathKey, count: int) -> list[ScriptLine]:
+def _places(source: YamlSource, origin: PathKey, count: int) -> list[EmbeddedLine]:
     """Return where the lines of a text stand: exactly for a block scalar, else where the value begins."""
     mark = source.mark(origin)
     line = source.lines[mark.line - 1] if mark.line <= len(source.lines) else ""
@@ -94,15 +94,15 @@ def _places(source: YamlSource, origin: PathKey, count: int) -> list[ScriptLine]
     if block is None:
         quote = _QUOTE.match(line, mark.column - 1)
         shift = mark.column - 1 + (len(quote[0]) if quote is not None else 0)
-        return [ScriptLine(mark.line, shift)] * count
+        return [EmbeddedLine(mark.line, shift)] * count
     below = [
         (number, text) for number, text in enumerate(source.lines[mark.line : mark.line + count + 50], mark.line + 1)
     ]
     first = next((text for _number, text in below if text.strip()), "")
     indent = len(first) - len(first.lstrip(" "))
     if block[1] == ">":
-        return [ScriptLine(min(mark.line + 1, len(source.lines)), indent)] * count
-    return [ScriptLine(min(mark.line + 1 + index, len(source.lines)), indent) for index in range(count)]
+        return [EmbeddedLine(min(mark.line + 1, len(source.lines)), indent)] * count
+    return [EmbeddedLine(min(mark.line + 1 + index, len(source.lines)), indent) for index in range(count)]
 
 
 @dataclass(frozen=True)

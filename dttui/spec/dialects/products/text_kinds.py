@@ -18,7 +18,7 @@ _EMPTY = re.compile(r"[ \t]*(?:#[^\n]*)?\r?\n")
 
 
 @dataclass(frozen=True)
-class TextFile:
+class ProductText:
     """A file that is looked at."""
 
     text: str
@@ -28,7 +28,7 @@ class TextFile:
     """Its text from the first line on that is neither empty nor a comment."""
 
     @classmethod
-    def of(cls, text: str, path: str) -> TextFile:
+    def of(cls, text: str, path: str) -> ProductText:
         """Return a file of a text and a path."""
         at = 0
         while (empty := _EMPTY.match(text, at)) is not None:
@@ -36,7 +36,7 @@ class TextFile:
         return cls(text, posixpath.basename(path), text[at:].lstrip())
 
 
-Tells = Callable[[TextFile], bool]
+Tells = Callable[[ProductText], bool]
 """Whether a file is of a kind."""
 _WHOLE = re.ASCII | re.MULTILINE
 
@@ -101,30 +101,30 @@ _IMPORTS = re.compile(r"import \w[\w.]*(?:$|\s|,)|from [\w.]+ import ", re.ASCII
 _TORCHTITAN = re.compile(r"^\[(?:parallelism|training|job|activation_checkpoint|metrics)\][ \t]*$", _WHOLE)
 
 
-def _is_makefile(file: TextFile) -> bool:
+def _is_makefile(file: ProductText) -> bool:
     if re.fullmatch(r"(gnu)?makefile(\..*)?|.*\.(mk|mak|make)", file.name, re.IGNORECASE):
         return True
     is_plain = re.search(r"\.(?!txt$)\w+$", file.name) is None and not file.text.startswith("#!")
     return is_plain and _TARGET.search(file.text) is not None
 
 
-def _is_torchtitan(file: TextFile) -> bool:
+def _is_torchtitan(file: ProductText) -> bool:
     return _is_toml(file) and len(set(_TORCHTITAN.findall(file.text))) >= 3
 
 
-def _is_toml(file: TextFile) -> bool:
+def _is_toml(file: ProductText) -> bool:
     if file.name.endswith(".toml"):
         return True
     return "." not in file.name.strip(".") and re.match(_TOML, file.head, re.ASCII) is not None
 
 
-def _is_python(file: TextFile) -> bool:
+def _is_python(file: ProductText) -> bool:
     if re.search(r"\.pyw?$", file.name):
         return True
     return "." not in file.name and (_PYTHON.match(file.text) or _IMPORTS.match(file.head)) is not None
 
 
-def _is_helm_template(file: TextFile) -> bool:
+def _is_helm_template(file: ProductText) -> bool:
     return not file.name.endswith((".sh", ".py")) and _TEMPLATE.search(file.text) is not None
 
 
@@ -170,7 +170,7 @@ TEXT_KINDS = (
 
 
 @dataclass(frozen=True)
-class Scheduler:
+class BatchSystem:
     """A scheduler whose scripts are followed, and whose directives are not carried over."""
 
     title: str
@@ -178,22 +178,22 @@ class Scheduler:
 
 
 SCHEDULERS = (
-    Scheduler("PBS", re.compile(r"^#PBS\s+-", re.MULTILINE)),
-    Scheduler("LSF", re.compile(r"^#BSUB\s+-", re.MULTILINE)),
-    Scheduler("SGE", re.compile(r"^#\$\s+-\w", re.MULTILINE)),
-    Scheduler("Cobalt", re.compile(r"^#COBALT\s+-", re.MULTILINE)),
-    Scheduler("Fujitsu TCS", re.compile(r"^#PJM\s+-", re.MULTILINE)),
+    BatchSystem("PBS", re.compile(r"^#PBS\s+-", re.MULTILINE)),
+    BatchSystem("LSF", re.compile(r"^#BSUB\s+-", re.MULTILINE)),
+    BatchSystem("SGE", re.compile(r"^#\$\s+-\w", re.MULTILINE)),
+    BatchSystem("Cobalt", re.compile(r"^#COBALT\s+-", re.MULTILINE)),
+    BatchSystem("Fujitsu TCS", re.compile(r"^#PJM\s+-", re.MULTILINE)),
 )
 """Slurm's are carried over, and so not here."""
 
 
 def text_kind(text: str, name: str) -> TextKind | None:
     """Return the kind of a file that is refused by its text or name; `None` where it is of none."""
-    file = TextFile.of(text, name)
+    file = ProductText.of(text, name)
     return next((kind for kind in TEXT_KINDS if kind.tells(file)), None)
 
 
-def scheduler_of(text: str) -> Scheduler | None:
+def scheduler_of(text: str) -> BatchSystem | None:
     """Return the scheduler whose directives a script has, other than Slurm; `None` for none."""
     if re.search(r"^#SBATCH\s", text, re.MULTILINE):
         return None

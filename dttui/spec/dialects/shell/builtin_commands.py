@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable
 from typing import Protocol
 
-from dttui.spec.dialects.shell.conditions import Conditions
+from dttui.spec.dialects.shell.command_words import Word
+from dttui.spec.dialects.shell.deciding import Conditions
 from dttui.spec.dialects.shell.expansion import Expander
-from dttui.spec.dialects.shell.flow import Exited, Left, Shell
-from dttui.spec.dialects.shell.holes import cleaned, entered
+from dttui.spec.dialects.shell.flow import Exited, Left, SharedScript
+from dttui.spec.dialects.shell.open_parts import cleaned, entered
 from dttui.spec.dialects.shell.programs import echoed
-from dttui.spec.dialects.shell.state import Array, State
-from dttui.spec.dialects.shell.words import Word
+from dttui.spec.dialects.shell.shell_state import Array, ShellState
 from dttui.spec.yaml_source import Mark
 
 Builtin = Callable[[list[Word], "str | None"], "bool | None"]
@@ -20,11 +20,11 @@ Builtin = Callable[[list[Word], "str | None"], "bool | None"]
 _IGNORED = ("trap", "wait", "ulimit", "umask", "shopt", "setopt", "hash", "alias", "complete", "pushd", "popd")
 
 
-class Follower(Protocol):
+class FollowedText(Protocol):
     """What follows the text that a command stands in."""
 
-    shell: Shell
-    state: State
+    shell: SharedScript
+    state: ShellState
     expander: Expander
     conditions: Conditions
     said: str
@@ -51,7 +51,7 @@ class Follower(Protocol):
 class Builtins:
     """Does for a follower what the shell does itself."""
 
-    def __init__(self, follower: Follower) -> None:
+    def __init__(self, follower: FollowedText) -> None:
         self._follower = follower
         self._table = self._made()
 

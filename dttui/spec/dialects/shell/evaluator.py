@@ -12,13 +12,13 @@ from contextlib import suppress
 import tree_sitter_bash
 from tree_sitter import Language, Parser
 
+from dttui.spec.dialects.shell.branching import first_error
+from dttui.spec.dialects.shell.command_words import ShellCommand, Word
 from dttui.spec.dialects.shell.flow import Exited, Left, Ran, TooLong
 from dttui.spec.dialects.shell.following import Follower
-from dttui.spec.dialects.shell.holes import START, Holes, cleaned, entered
+from dttui.spec.dialects.shell.open_parts import START, OpenParts, cleaned, entered
+from dttui.spec.dialects.shell.shell_state import ShellState
 from dttui.spec.dialects.shell.source import Source
-from dttui.spec.dialects.shell.state import State
-from dttui.spec.dialects.shell.tree import first_error
-from dttui.spec.dialects.shell.words import Command, Word
 from dttui.spec.yaml_source import Mark
 
 _MOST_STEPS = 50_000
@@ -26,7 +26,7 @@ _DEEPEST = 40
 _LANGUAGE = Language(tree_sitter_bash.language())
 
 
-class Shell:
+class ScriptShell:
     """Follows scripts.
 
     Args:
@@ -39,7 +39,7 @@ class Shell:
     def __init__(
         self,
         given: Callable[[str], str | None],
-        holes: Holes,
+        holes: OpenParts,
         read: Callable[[str], str | None] = lambda _path: None,
         gpus: int | None = None,
     ) -> None:
@@ -50,7 +50,7 @@ class Shell:
         self.ran = Ran()
         self._steps = 0
 
-    def run(self, text: str, state: State) -> Ran:
+    def run(self, text: str, state: ShellState) -> Ran:
         """Follow a script from a state.
 
         Raises:
@@ -63,31 +63,31 @@ class Shell:
             raise TooLong from None
         return self.ran
 
-    def inner(self, text: str, command: Command, arguments: Sequence[Word]) -> list[Command]:
+    def inner(self, text: str, command: ShellCommand, arguments: Sequence[Word]) -> list[ShellCommand]:
         """Return the commands of a script that is itself a word of a command, as after `bash -c`."""
-        state = State("bash", [word.raw for word in arguments[1:]], is_inside=bool(arguments))
+        state = ShellState("bash", [word.raw for word in arguments[1:]], is_inside=bool(arguments))
         return self._apart(text, command, state)
 
-    def _apart(self, text: str, command: Command, state: State) -> list[Command]:
+    def _apart(self, text: str, command: ShellCommand, state: ShellState) -> list[ShellCommand]:
         """Return the commands of a script that begins with the environment of a command."""
         state.variables = {name: word.raw for name, word in command.environment.items()}
         state.exported = set(state.variables)
         state.marks = {name: word.mark for name, word in command.environment.items()}
         state.directory = entered(START, command.directory)
-        shell = Shell(self.given, self.holes, self.read, self.gpus)
+        shell = ScriptShell(self.given, self.holes, self.read, self.gpus)
         with suppress(Exited, Left):
             shell.follow(text, state, command.mark, 1)
         return shell.ran.commands
 
-    def script(self, command: Command, words: Sequence[Word]) -> list[Command] | None:
+    def script(self, command: ShellCommand, words: Sequence[Word]) -> list[ShellCommand] | None:
         """Return the commands of a script that is a file, the first of its words; `None` where it is not there."""
         text = None if words[0].holes else self.read(words[0].text)
         if text is None:
             return None
-        state = State(words[0].raw, [word.raw for word in words[1:]])
+        state = ShellState(words[0].raw, [word.raw for word in words[1:]])
         return self._apart(cleaned(text), command, state)
 
-    def follow(self, text: str, state: State, mark: Mark | None, depth: int) -> None:
+    def follow(self, text: str, state: ShellState, mark: Mark | None, depth: int) -> None:
         """Follow a text in a state.
 
         Args:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from dttui.spec.dialects.shell.arithmetic import NotKnown, evaluate
-from dttui.spec.dialects.shell.holes import Holes, Openness
-from dttui.spec.dialects.shell.patterns import escaped, replaced, without_prefix, without_suffix
+from dttui.spec.dialects.shell.command_words import Fields, braced
+from dttui.spec.dialects.shell.globbing import escaped, replaced, without_prefix, without_suffix
+from dttui.spec.dialects.shell.open_parts import Openness, OpenParts
 from dttui.spec.dialects.shell.programs import counts_devices
+from dttui.spec.dialects.shell.shell_state import Array, ShellNumbers, ShellState
 from dttui.spec.dialects.shell.source import Source, begin
-from dttui.spec.dialects.shell.state import Array, Numbers, State
-from dttui.spec.dialects.shell.words import Fields, braced
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -48,8 +48,8 @@ class Expander:
     def __init__(
         self,
         source: Source,
-        state: State,
-        holes: Holes,
+        state: ShellState,
+        holes: OpenParts,
         given: Callable[[str], str | None],
         capture: Callable[[Node], str | None],
         demand: Callable[[str], None],
@@ -123,7 +123,7 @@ class Expander:
         """Return the value of an expression; a hole with it where that is not known."""
         if (expression := self._holes.given(text)) is not None:
             try:
-                return str(evaluate(expression, Numbers(self._state, self._number)))
+                return str(evaluate(expression, ShellNumbers(self._state, self._number)))
             except NotKnown:
                 pass
         parts = self._holes.of(text)
@@ -232,7 +232,7 @@ class Expander:
             return None
         known = self._holes.given(self._plain(text))
         try:
-            return evaluate(known, Numbers(self._state, self._number)) if known is not None else None
+            return evaluate(known, ShellNumbers(self._state, self._number)) if known is not None else None
         except NotKnown:
             return None
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from dttui.spec.dialects.shell.holes import Holes
-from dttui.spec.dialects.shell.state import State
-from dttui.spec.dialects.shell.words import Command, Word
+from dttui.spec.dialects.shell.command_words import ShellCommand, Word
+from dttui.spec.dialects.shell.open_parts import OpenParts
+from dttui.spec.dialects.shell.shell_state import ShellState
 from dttui.spec.yaml_source import Mark
 
 
@@ -32,7 +32,7 @@ class Left(Exception):
 class Ran:
     """What a script comes to."""
 
-    commands: list[Command] = field(default_factory=list)
+    commands: list[ShellCommand] = field(default_factory=list)
     """Commands that it starts, in their order."""
     written: dict[str, tuple[str, Mark]] = field(default_factory=dict)
     """Text of files that it writes from itself, by path, and where."""
@@ -46,10 +46,10 @@ class Ran:
     """Where it is no bash."""
 
 
-class Shell(Protocol):
+class SharedScript(Protocol):
     """What all texts of one script share."""
 
-    holes: Holes
+    holes: OpenParts
     ran: Ran
     gpus: int | None
 
@@ -65,6 +65,6 @@ class Shell(Protocol):
         """Count a step. Raises TooLong."""
         ...
 
-    def follow(self, text: str, state: State, mark: Mark | None, depth: int) -> None:
+    def follow(self, text: str, state: ShellState, mark: Mark | None, depth: int) -> None:
         """Follow another text in a state."""
         ...

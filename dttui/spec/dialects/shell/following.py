@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from dttui.spec.dialects.shell.branching import branches, ends, starts_something
 from dttui.spec.dialects.shell.builtin_commands import Builtins
-from dttui.spec.dialects.shell.conditions import Conditions
+from dttui.spec.dialects.shell.command_words import ShellCommand, Word, make_word
+from dttui.spec.dialects.shell.deciding import Conditions
 from dttui.spec.dialects.shell.expansion import LONGEST, Expander
-from dttui.spec.dialects.shell.flow import Exited, Left, Shell, TooLong
-from dttui.spec.dialects.shell.holes import START
-from dttui.spec.dialects.shell.patterns import matches
+from dttui.spec.dialects.shell.flow import Exited, Left, SharedScript, TooLong
+from dttui.spec.dialects.shell.globbing import matches
+from dttui.spec.dialects.shell.open_parts import START
 from dttui.spec.dialects.shell.programs import counts_devices, printed
+from dttui.spec.dialects.shell.shell_state import Array, ShellState
 from dttui.spec.dialects.shell.source import Source, begin
-from dttui.spec.dialects.shell.state import Array, State
-from dttui.spec.dialects.shell.tree import branches, ends, starts_something
-from dttui.spec.dialects.shell.words import Command, Word, make_word
 from dttui.spec.yaml_source import Mark
 
 if TYPE_CHECKING:
@@ -30,7 +30,13 @@ class Follower:
     """Follows one text: a script, or one that it evaluates."""
 
     def __init__(
-        self, shell: Shell, source: Source, state: State, mark: Mark | None, depth: int, output: list[str] | None = None
+        self,
+        shell: SharedScript,
+        source: Source,
+        state: ShellState,
+        mark: Mark | None,
+        depth: int,
+        output: list[str] | None = None,
     ) -> None:
         self.shell = shell
         self._source = source
@@ -385,7 +391,7 @@ class Follower:
         if len(self.shell.ran.commands) >= _MOST_COMMANDS:
             raise TooLong
         self.shell.ran.commands.append(
-            Command(tuple(words), self._environment(own, words[0].mark), self._here(), is_background)
+            ShellCommand(tuple(words), self._environment(own, words[0].mark), self._here(), is_background)
         )
         return None
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from dttui.spec.dialects.shell.arithmetic import NotKnown, evaluate
-from dttui.spec.dialects.shell.holes import normalised
+from dttui.spec.dialects.shell.open_parts import normalised
 
 _MOST_LINES = 1_000
 _DEVICE_COUNTS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from dttui.spec.dialects.shell.holes import Holes, Openness
+from dttui.spec.dialects.shell.open_parts import Openness, OpenParts
 from dttui.spec.yaml_source import Mark
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Source:
     0.25), and so gets it in braces. It would take `<your data>` for a file to read, and gets a hole.
     """
 
-    def __init__(self, text: str, holes: Holes) -> None:
+    def __init__(self, text: str, holes: OpenParts) -> None:
         written = _DANGLING.sub("\n", text)
         pieces: list[bytes] = []
         self._changes: list[tuple[int, int, bytes]] = []

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dttui.i18n import _
-from dttui.spec.dialects.shell.holes import Openness
-from dttui.spec.dialects.shell.words import Word
+from dttui.spec.dialects.shell.command_words import Word
+from dttui.spec.dialects.shell.open_parts import Openness
 from dttui.spec.problems import did_you_mean, printable
 
 

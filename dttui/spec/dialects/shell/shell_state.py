@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from dttui.spec.dialects.shell.holes import START
+from dttui.spec.dialects.shell.open_parts import START
 from dttui.spec.yaml_source import Mark
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ Array = dict[str, str]
 
 
 @dataclass
-class State:
+class ShellState:
     """A point of a script."""
 
     script: str = ""
@@ -39,7 +39,7 @@ class State:
     is_inside: bool = False
     """Whether the arguments are those of a function, so that one that is not there is empty."""
 
-    def forked(self) -> State:
+    def forked(self) -> ShellState:
         """Return a state of its own that a subshell begins with."""
         return replace(
             self,
@@ -95,10 +95,10 @@ class State:
         return self.exports_all or name in self.exported
 
 
-class Numbers(MutableMapping[str, str]):
+class ShellNumbers(MutableMapping[str, str]):
     """The variables of a state as arithmetic sees them."""
 
-    def __init__(self, state: State, read: Callable[[str], str]) -> None:
+    def __init__(self, state: ShellState, read: Callable[[str], str]) -> None:
         self._state = state
         self._read = read
 

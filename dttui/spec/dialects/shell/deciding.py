@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from dttui.spec.dialects.shell.arithmetic import NotKnown, evaluate
 from dttui.spec.dialects.shell.expansion import Expander
-from dttui.spec.dialects.shell.holes import Holes
-from dttui.spec.dialects.shell.patterns import matches
+from dttui.spec.dialects.shell.globbing import matches
+from dttui.spec.dialects.shell.open_parts import OpenParts
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -27,7 +27,7 @@ _COMPARED: dict[str, Callable[[int, int], bool]] = {
 class Conditions:
     """Decides conditions by what is known; what nobody has given is empty, as the shell has it."""
 
-    def __init__(self, expander: Expander, holes: Holes) -> None:
+    def __init__(self, expander: Expander, holes: OpenParts) -> None:
         self._expander = expander
         self._holes = holes
 

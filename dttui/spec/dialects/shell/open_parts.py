@@ -29,7 +29,7 @@ class Openness(Enum):
 
 
 @dataclass(frozen=True)
-class Hole:
+class OpenPart:
     """A piece of text that is not known."""
 
     text: str
@@ -37,22 +37,22 @@ class Hole:
     openness: Openness
 
 
-class Holes:
+class OpenParts:
     """The holes of one script."""
 
     def __init__(self) -> None:
-        self._holes: list[Hole] = []
+        self._holes: list[OpenPart] = []
 
     def make(self, text: str, openness: Openness) -> str:
         """Return the character that stands for a piece of text that is not known."""
-        hole = Hole(self.shown(text), openness)
+        hole = OpenPart(self.shown(text), openness)
         if hole not in self._holes:
             if _FIRST + len(self._holes) > _LAST:
                 return hole.text
             self._holes.append(hole)
         return chr(_FIRST + self._holes.index(hole))
 
-    def of(self, text: str) -> tuple[Hole, ...]:
+    def of(self, text: str) -> tuple[OpenPart, ...]:
         """Return the holes of a text, each once."""
         return tuple(dict.fromkeys(self._holes[ord(character) - _FIRST] for character in _HOLE.findall(text)))
 
@@ -77,7 +77,7 @@ class Holes:
     def _is_empty(self, character: str) -> bool:
         return self._of(character).openness is Openness.NEEDED
 
-    def _of(self, character: str) -> Hole:
+    def _of(self, character: str) -> OpenPart:
         return self._holes[ord(character) - _FIRST]
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dttui.i18n import _
-from dttui.spec.dialects.commands.launch import Kind, Launch
-from dttui.spec.dialects.commands.options import OptionError
-from dttui.spec.dialects.shell.words import Word
+from dttui.spec.dialects.commands.launch import Launch, ProgramKind
+from dttui.spec.dialects.commands.launcher_options import OptionError
+from dttui.spec.dialects.shell.command_words import Word
 from dttui.spec.yaml_source import Mark
 
 Words = Sequence[Word]
 
 
-def start(launch: Launch, kind: Kind, rest: Words, last: Word) -> None:
+def start(launch: Launch, kind: ProgramKind, rest: Words, last: Word) -> None:
     """Settle what is started by the words behind a launcher's options. Raises OptionError where there are none."""
     if not rest:
         message = _("there is no script")

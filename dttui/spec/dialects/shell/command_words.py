@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from dttui.spec.dialects.shell.holes import Hole, Holes
+from dttui.spec.dialects.shell.open_parts import OpenPart, OpenParts
 from dttui.spec.yaml_source import Mark
 
 _MOST_BRACES = 200
@@ -20,14 +20,14 @@ class Word:
     """With what the script has for each hole."""
     mark: Mark
     """Where it stands."""
-    holes: tuple[Hole, ...] = ()
+    holes: tuple[OpenPart, ...] = ()
     """What of it is not known."""
     raw: str = ""
     """As the shell has it, for what is itself a script, as after `bash -c`."""
 
 
 @dataclass(frozen=True)
-class Command:
+class ShellCommand:
     """A simple command that a script comes to."""
 
     words: tuple[Word, ...]
@@ -136,6 +136,6 @@ def _range(inside: str) -> Iterator[str]:
         yield from map(str, range(low, high + step, step)[:_MOST_BRACES])
 
 
-def make_word(raw: str, mark: Mark, holes: Holes, directory: str) -> Word:
+def make_word(raw: str, mark: Mark, holes: OpenParts, directory: str) -> Word:
     """Return a word as a person reads it in a directory."""
     return Word(holes.shown(raw, directory), mark, holes.of(raw), raw)
