@@ -72,6 +72,11 @@ _HF_MODEL = (
     "torch_dtype",
     "n_layer",
 )
+_TRAINER_KEYS = (
+    *("per_device_train_batch_size", "num_train_epochs", "lr_scheduler_type", "gradient_checkpointing", "output_dir"),
+    *("gradient_accumulation_steps", "logging_steps", "save_steps", "warmup_ratio", "report_to", "max_steps"),
+)
+"""Of `TrainingArguments` in transformers."""
 _DSTACK_OTHERS = ("service", "dev-environment", "fleet", "volume", "gateway")
 _GITLAB_WORDS = (
     "stages",
@@ -232,6 +237,17 @@ def _is_ansible_play(data: Data) -> bool:
     return has(data, "hosts") and has_any(data, "tasks", "roles", "gather_facts")
 
 
+def _is_trainer(data: Data) -> bool:
+    return sum(key in data for key in _TRAINER_KEYS) >= 3
+
+
+def _is_beaker(data: Data) -> bool:
+    tasks = data.get("tasks")
+    return isinstance(tasks, tuple) and any(
+        has_any(item, "context", "image") and has(item, "resources") for item in tasks
+    )
+
+
 def _is_inventory(data: Data) -> bool:
     return isinstance(data.get("environments"), (tuple, Mapping))
 
@@ -293,6 +309,10 @@ _BY_PRODUCT = (
         _keys("cluster_name", "provider available_node_types head_start_ray_commands worker_nodes"),
     ),
     ProductKind(N_("a W&B sweep"), _keys("method parameters", "program metric command")),
+    ProductKind(N_("an Anyscale job"), _keys("entrypoint", "compute_config image_uri cloud containerfile")),
+    ProductKind(N_("a Beaker experiment"), _is_beaker, place=("tasks",)),
+    ProductKind(N_("a Polyaxon operation"), _keys("version kind", "component run matrix")),
+    ProductKind(N_("an OpenPAI job"), _keys("protocolVersion", "taskRoles type")),
     ProductKind(
         N_("an NNI experiment"),
         _keys("", "trialCommand trial", "searchSpaceFile searchSpacePath searchSpace tuner trainingService"),
@@ -312,6 +332,14 @@ _BY_SHAPE = (
     ProductKind(N_("a Helm chart"), _is_helm_chart, remedy=_RENDER),
     ProductKind(N_("an Ansible play"), _is_ansible_play, place=("hosts",)),
     ProductKind(N_("a model's configuration of Hugging Face"), _is_hf_model, remedy=_SIZES, place=("model_type",)),
+    ProductKind(N_("a configuration of NeMo"), _keys("trainer exp_manager"), remedy=_READ_BY_PROGRAM),
+    ProductKind(N_("a configuration of LLM Foundry"), _keys("max_duration train_loader"), remedy=_READ_BY_PROGRAM),
+    ProductKind(
+        N_("a configuration of Detectron2"),
+        _keys("", "MODEL _BASE_", "SOLVER DATASETS INPUT TEST"),
+        remedy=_READ_BY_PROGRAM,
+    ),
+    ProductKind(N_("a configuration of Hugging Face's Trainer"), _is_trainer, remedy=_READ_BY_PROGRAM),
     ProductKind(N_("a configuration of Lightning's command line"), _is_lightning, remedy=_READ_BY_PROGRAM),
     ProductKind(N_("a Hydra configuration"), _is_hydra, remedy=_READ_BY_PROGRAM),
 )
