@@ -77,7 +77,6 @@ def translate_script(
     *,
     given: Callable[[str], str | None] = lambda _name: None,
     read: Callable[[str], str | None] = lambda _path: None,
-    first_line: int = 1,
 ) -> Translated:
     """Carry a shell script over.
 
@@ -87,7 +86,6 @@ def translate_script(
         arguments: that it is started with, `NAME=VALUE` before them for variables.
         given: what a variable is that neither sets, by its name.
         read: the text of a file that it reads commands from; `None` where it is not there.
-        first_line: where its text begins in the document that it is part of.
 
     Raises:
         DocumentError: nothing in it trains, or it ends before.
@@ -114,21 +112,18 @@ def translate_script(
         message = _("the script does more than is followed here")
         hint = _("Import the command that it starts: dttui import -- COMMAND.")
         raise DocumentError([Problem(name, message, hint)]) from error
-    return _Choice(ran, shell, name, tuple(lines), slurm, first_line).translated()
+    return _Choice(ran, shell, name, tuple(lines), slurm).translated()
 
 
 class _Choice:
     """Chooses the command of a script that trains, and says what else it does."""
 
-    def __init__(
-        self, ran: Ran, shell: ScriptShell, name: str, lines: tuple[str, ...], slurm: Launch | None, first_line: int
-    ) -> None:
+    def __init__(self, ran: Ran, shell: ScriptShell, name: str, lines: tuple[str, ...], slurm: Launch | None) -> None:
         self._ran = ran
         self._shell = shell
         self._name = name
         self._lines = lines
         self._slurm = slurm
-        self._first_line = first_line
 
     def translated(self) -> Translated:
         """Return the job. Raises DocumentError."""

@@ -20,7 +20,7 @@ _FIRST_WORDS = names(
 _ASSIGNMENT = re.compile(r"(?:export\s+)?[A-Za-z_]\w*\+?=(?:\"[^\"]*\"|'[^']*'|[^\s\"']*)(?:\s+|$|;)")
 _HOST = re.compile(r"[\w.-]+(\s+(slots|max[_-]slots)=\d+)*")
 """A line of a hostfile, whatever the host is called."""
-PROMPT = re.compile(r"^(\s*)[$%>] (?=\S)", re.MULTILINE)
+PROMPT = re.compile(r"^([ \t]*)[$%>] (?=\S)", re.MULTILINE)
 """What documentation puts before a command."""
 
 

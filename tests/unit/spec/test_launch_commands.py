@@ -249,7 +249,7 @@ def test_what_else_a_script_does_is_told_with_its_line() -> None:
         "line 4 starts",
         'line 5 writes "ds.json"',
         'line 10 starts "test.py" besides',
-        "still to be given: ~",
+        "each host has its own ~",
     ):
         assert words in told, words
     assert data(imported)["run"]["workdir"] == "./sub"

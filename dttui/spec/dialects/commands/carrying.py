@@ -441,7 +441,11 @@ def _note_what_is_open(translation: Translation, launch: Launch) -> None:
     holes = list(dict.fromkeys(holes))
     words += variables
     origin: PathKey = (PROGRAM,)
-    needed = [hole.text for hole in holes if hole.openness in (Openness.NEEDED, Openness.HOST)]
+    own = [hole.text for hole in holes if hole.openness is Openness.HOST]
+    if own:
+        message = _("each host has its own {name}").format(name=", ".join(own))
+        translation.note(origin, message, _("Write the whole path in its place."), is_warning=True)
+    needed = [hole.text for hole in holes if hole.openness is Openness.NEEDED]
     if any(text in _PASSED_ON for text in needed):
         needed = [text for text in needed if text not in _PASSED_ON]
         message = _("the script passes on arguments of its own, and none were given")
@@ -454,6 +458,8 @@ def _note_what_is_open(translation: Translation, launch: Launch) -> None:
     if worked_out:
         message = _("worked out only where the script runs: {texts}").format(texts=", ".join(worked_out))
         translation.note(origin, message, _("Write what is meant in run.args."), is_warning=True)
+    is_code = launch.kind is ProgramKind.COMMAND and any(word.text == "-c" for word in launch.arguments)
+    words = [word for word in words if not is_code or word not in launch.arguments]
     places = [found[0] for word in words for found in _PLACEHOLDER.finditer(word.text) if not word.holes]
     if places:
         message = _("placeholders: {texts}").format(texts=", ".join(dict.fromkeys(places)))

@@ -92,6 +92,9 @@ def _peel(launch: Launch, words: Words, shell: InnerScripts, depth: int) -> bool
         return True
     if launch.launchers:  # A program of any kind, once for each rank.
         launch.is_known = False
+        if launch.launcher == "mpirun":
+            message = _("{program} is no program in Python: whether it trains, and needs MPI itself, is not known")
+            raise OptionError(words[0], message.format(program=shown(words[0].text)))
         launch.run(ProgramKind.COMMAND, words)
         return True
     return False

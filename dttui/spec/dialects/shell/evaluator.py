@@ -104,8 +104,8 @@ class ScriptShell:
             self.ran.unreadable = mark or source.mark(first_error(tree.root_node))
         Follower(self, source, state, mark, depth).block(tree.root_node.children)
 
-    def step(self) -> None:
-        """Count a step. Raises TooLong."""
-        self._steps += 1
+    def step(self, count: int = 1) -> None:
+        """Count steps. Raises TooLong."""
+        self._steps += count
         if self._steps > _MOST_STEPS:
             raise TooLong

@@ -61,8 +61,8 @@ class SharedScript(Protocol):
         """Return the text of a file that the script reads commands from; `None` where it is not there."""
         ...
 
-    def step(self) -> None:
-        """Count a step. Raises TooLong."""
+    def step(self, count: int = 1) -> None:
+        """Count steps. Raises TooLong."""
         ...
 
     def follow(self, text: str, state: ShellState, mark: Mark | None, depth: int) -> None:

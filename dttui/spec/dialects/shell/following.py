@@ -339,6 +339,7 @@ class Follower:
         return self._text(body) if is_quoted else self.expander.text(body).replace("\\\n", "")
 
     def _command(self, node: Node, is_background: bool = False) -> bool | None:
+        self.shell.step(node.named_child_count)
         before = dict(self.state.variables)
         stdin = self.stdin
         words: list[Word] = []
@@ -375,7 +376,7 @@ class Follower:
             stdin: what it reads, where that is known.
             is_background: whether the script goes on beside it.
         """
-        self.shell.step()
+        self.shell.step(len(words))
         self.at = words[0].mark
         name = words[0].raw
         arguments = [word.raw for word in words[1:]]

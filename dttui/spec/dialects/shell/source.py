@@ -16,6 +16,8 @@ _CHANGED = re.compile(
     r"|(?<=[\s=:/,'\"])(?P<placeholder><[A-Za-z](?:[^<>\n|&;()$`\"']{0,80}[\w.)\]])?>)"
 )
 """What the parser gets otherwise than it was written."""
+_LONGEST_LINE = 10_000
+"""Of a longer one columns are counted in bytes."""
 _DANGLING = re.compile(r"\\\s*\Z")
 
 
@@ -60,6 +62,8 @@ class Source:
     def mark(self, node: Node) -> Mark:
         """Return the line of a node, and its column in characters, both from 1."""
         row, column = node.start_point
+        if column > _LONGEST_LINE:
+            return Mark(row + 1, column + 1)
         return Mark(row + 1, len(self.written(node.start_byte - column, node.start_byte)) + 1)
 
 
