@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 MAX_RECORD_BYTES = 1024 * 1024
 """A longer record is no scalar's: images and histograms are passed over."""
+_LONGEST_RECORD = 1 << 32
 MAX_SCALARS = 256
 """Of one record."""
 _WANDB_HEADER = b":W&B"
@@ -39,14 +40,19 @@ class MalformedError(ValueError):
 def event_records(data: bytes) -> tuple[list[Scalars], int]:
     """Return the scalars of the whole records at the beginning of `data`, and how many bytes these take.
 
+    A record that is too long for one of scalars is passed over, though it may end behind `data`.
+
     Raises:
         MalformedError: it is no event file.
     """
     found, at = [], 0
     while at + 12 <= len(data):
         (length,) = struct.unpack_from("<Q", data, at)
-        if length > MAX_RECORD_BYTES:
+        if length > _LONGEST_RECORD:
             raise MalformedError("a record without bounds")
+        if length > MAX_RECORD_BYTES:
+            at += 16 + length
+            continue
         if at + 16 + length > len(data):
             break
         found.append(_event(data[at + 12 : at + 12 + length]))

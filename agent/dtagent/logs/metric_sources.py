@@ -192,7 +192,8 @@ def report_of(values: Mapping[str, Any], step: int | None = None) -> Report | No
     if not losses and not parts:
         return None
     found["loss"] = losses[min(losses)] if losses else parts[0]
-    if step is None and "epoch" in found and found["epoch"] == int(found["epoch"]):
+    epoch = found.get("epoch")
+    if step is None and epoch is not None and math.isfinite(epoch) and epoch == int(epoch):
         step = int(found["epoch"])
     return found if step is None else {**found, "step": step}
 

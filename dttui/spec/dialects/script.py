@@ -5,14 +5,14 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 from dttui.i18n import _
 from dttui.spec.dialects.commands.accelerate_launch import read_configuration
-from dttui.spec.dialects.commands.carrying import SECRET, carry
-from dttui.spec.dialects.commands.launch import Launch
-from dttui.spec.dialects.commands.launcher_options import OptionError
+from dttui.spec.dialects.commands.carrying import carry
+from dttui.spec.dialects.commands.launch import Launch, ProgramKind
+from dttui.spec.dialects.commands.launcher_options import OptionError, names
 from dttui.spec.dialects.commands.peeling import peel
 from dttui.spec.dialects.commands.schedulers import DIRECTIVE, SLURM, directives, take_slurm
 from dttui.spec.dialects.commands.trainers import OWN_RANKS
@@ -24,13 +24,33 @@ from dttui.spec.dialects.shell.open_parts import OpenParts, cleaned
 from dttui.spec.dialects.shell.shell_state import ShellState
 from dttui.spec.dialects.translation import Translated, make_note
 from dttui.spec.findings import Finding
-from dttui.spec.problems import DocumentError, Problem, printable, shown
+from dttui.spec.problems import DocumentError, PathKey, Problem, printable, shown
+from dttui.spec.secret_names import NAMES_OF_SECRETS, is_secret
 from dttui.spec.text import ENV_NAME
-from dttui.spec.yaml_source import Mark
+from dttui.spec.yaml_source import Mark, YamlSource
 
 _OTHER_SHELLS = re.compile(r"#!\s*\S*?(?:env\s+)?(zsh|csh|tcsh|fish|ksh|perl|ruby|node|Rscript)\b")
-_SECRET_VALUE = re.compile(rf"\b({SECRET.pattern})=(?:\"[^\"]*\"|'[^']*'|[^\s;&\"']+)", re.IGNORECASE)
+_SECRET_VALUE = re.compile(rf"(?<![A-Za-z0-9_])({NAMES_OF_SECRETS})=(?:\"[^\"]*\"|'[^']*'|[^\s;&\"']+)", re.IGNORECASE)
 _LONGEST = 1_000_000
+_LONGEST_SHOWN = 2_000
+"""Characters of a line; a longer one is shown nowhere."""
+_ENVIRONMENTS = frozenset(
+    {
+        *(("conda", "activate"), ("mamba", "activate"), ("micromamba", "activate"), ("pyenv", "activate")),
+        *(("module", "load"), ("ml", "load"), ("module", "add"), ("spack", "load")),
+    }
+)
+_TRIVIAL = names(
+    """
+    echo printf mkdir sleep date ls hostname printenv nvidia-smi nvcc free df tee cat pwd which whoami true
+    ulimit module conda env sort head tail grep awk sed scontrol kill pkill touch test mktemp basename
+    dirname tr wc cut ibstat
+    """
+)
+"""Programs that change nothing a training needs, as a rule."""
+_ELSEWHERE = names("docker podman kubectl ssh pdsh parallel-ssh make sky dstack jsrun clush salloc nerdctl enroot")
+"""Programs that start a command somewhere else."""
+_MOST_TOLD = 8
 _MOST_PROGRAMS = 2
 """Different programs that a script may start in a row, such as a test after the training; the first is taken."""
 
@@ -48,6 +68,8 @@ def translate_words(
     Raises:
         DocumentError: it starts nothing that trains, or an option is wrong.
     """
+    if len(words) == 1 and " " in words[0].strip():
+        words = _split_words(words[0])
     quoted = [shlex.quote(_masked(text)) for text in words]
     columns = [1]
     for text in quoted:
@@ -64,9 +86,12 @@ def translate_words(
         launch = peel(command, shell)
     except OptionError as error:
         raise _refused(error, name, (line,)) from error
+    except TooLong as error:
+        raise DocumentError([_too_long(name)]) from error
     if launch is None:
         raise DocumentError([_unknown_program(command, name, (line,))])
     read_configuration(launch, read)
+    _take_horovod(launch, read)
     return carry(launch, name, (line,))
 
 
@@ -90,15 +115,16 @@ def translate_script(
     Raises:
         DocumentError: nothing in it trains, or it ends before.
     """
-    lines = [_SECRET_VALUE.sub(r"\1=***", line) for line in text.splitlines()] or [""]
+    if len(text) > _LONGEST:
+        raise DocumentError([Problem(name, _("the script is too long to be followed"))])
+    lines = [_SECRET_VALUE.sub(r"\1=***", line) if len(line) < _LONGEST_SHOWN else "…" for line in text.splitlines()]
+    lines = lines or [""]
     text = PROMPT.sub(r"\1  ", text)
     if (other := _OTHER_SHELLS.match(text)) is not None:
         message = _("this is a script for {shell}, and only those for sh and bash are followed")
         hint = _("Import the command that it starts: dttui import -- COMMAND.")
         first = printable(lines[0])
         raise DocumentError([Problem(name, message.format(shell=other[1]), hint, (), 1, 1, first)])
-    if len(text) > _LONGEST:
-        raise DocumentError([Problem(name, _("the script is too long to be followed"))])
     variables, words = _assignments(arguments)
     slurm = _slurm(text)
     known = {**_of_slurm(slurm), **variables}
@@ -108,11 +134,9 @@ def translate_script(
     shell = ScriptShell(lambda variable: known.get(variable, given(variable)), holes, read, gpus)
     try:
         ran = shell.run(text, state)
+        return _Choice(ran, shell, name, tuple(lines), slurm).translated()
     except TooLong as error:
-        message = _("the script does more than is followed here")
-        hint = _("Import the command that it starts: dttui import -- COMMAND.")
-        raise DocumentError([Problem(name, message, hint)]) from error
-    return _Choice(ran, shell, name, tuple(lines), slurm).translated()
+        raise DocumentError([_too_long(name)]) from error
 
 
 class _Choice:
@@ -137,6 +161,7 @@ class _Choice:
         if chosen is None:
             raise DocumentError([self._nothing()])
         read_configuration(chosen, self._shell.read)
+        _take_horovod(chosen, self._shell.read)
         if self._slurm is not None:
             _join(chosen, self._slurm)
         translated = carry(chosen, self._name, self._lines)
@@ -200,6 +225,34 @@ class _Choice:
             message = _("{message}; it starts {programs}").format(message=message, programs=shown(programs))
         return self._problem(message, Mark(1, 1), _known_launchers())
 
+    def _environments(self, source: YamlSource, origin: PathKey) -> Iterator[Finding]:
+        """Say which environments and modules a script makes its own, which ranks would not have."""
+        hint = _("Write run.python, the interpreter of that environment, or run.prefix.")
+        for command in (*self._ran.commands, *self._ran.others):
+            texts = tuple(word.text for word in command.words[:2])
+            if texts in _ENVIRONMENTS:
+                line = shown(" ".join(word.text for word in command.words))
+                message = _("not carried over: line {number}: {command}").format(number=command.mark.line, command=line)
+                yield make_note(source, origin, message, hint)
+
+    def _other_programs(self, source: YamlSource, origin: PathKey, trained: Collection[Mark]) -> Iterator[Finding]:
+        """Say what else a script starts: it installs, fetches, prepares."""
+        found: dict[str, int] = {}
+        for command in (*self._ran.commands, *self._ran.others):
+            name = posixpath.basename(command.words[0].text)
+            is_told = command.is_background or tuple(word.text for word in command.words[:2]) in _ENVIRONMENTS
+            if name not in _TRIVIAL and not is_told and command.mark not in trained:
+                line = " ".join(word.text for word in command.words[:2])
+                found.setdefault(line, command.mark.line)
+        if found:
+            told = [_("{program} in line {number}").format(program=shown(p[:40]), number=n) for p, n in found.items()]
+            message = _("not carried over: the script starts these too: {programs}")
+            rest = ["…"] if len(told) > _MOST_TOLD else []
+            message = message.format(programs=", ".join([*told[:_MOST_TOLD], *rest]))
+            yield make_note(
+                source, origin, message, _("What is needed before the training has to be done on the hosts.")
+            )
+
     def _unreadable(self, mark: Mark) -> Problem:
         message = _("this is no complete script: it cannot be read from here on")
         return self._problem(message, mark, _("`bash -n {file}` says more.").format(file=self._name))
@@ -244,20 +297,30 @@ class _Choice:
             message = _("not carried over: line {number} reads commands from {file}")
             hint = _activation_hint(word.text)
             notes.append(make_note(source, origin, message.format(number=word.mark.line, file=shown(word.text)), hint))
-        for command in self._ran.commands:
-            texts = [word.text for word in command.words[:3]]
-            if texts[:2] in (["module", "load"], ["conda", "activate"], ["mamba", "activate"], ["ml", "load"]):
-                message = _("not carried over: line {number}: {command}")
-                hint = _("Write run.python, the interpreter of that environment, or run.prefix.")
-                line = " ".join(word.text for word in command.words)
-                notes.append(
-                    make_note(source, origin, message.format(number=command.mark.line, command=shown(line)), hint)
-                )
+        notes += self._environments(source, origin)
+        notes += self._other_programs(source, origin, trained)
+        if self._ran.undecided:
+            numbers = ", ".join(str(line) for line in sorted({mark.line for mark in self._ran.undecided}))
+            message = _(
+                "conditions that only a host decides, in lines {numbers}: the first way that starts something is taken"
+            )
+            hint = _("Look whether it is the one that was meant.")
+            notes.append(make_note(source, origin, message.format(numbers=numbers), hint, is_warning=True))
         return notes
 
     def _problem(self, message: str, mark: Mark, hint: str = "") -> Problem:
         line = self._lines[mark.line - 1] if mark.line <= len(self._lines) else ""
         return Problem(self._name, message, hint, line=mark.line, column=mark.column, source_line=printable(line))
+
+
+def _take_horovod(launch: Launch, read: Callable[[str], str | None]) -> None:
+    """Take a script that MPI starts for Horovod's, where it says so."""
+    if launch.launcher != "mpirun" or launch.kind is not ProgramKind.SCRIPT or launch.program is None:
+        return
+    text = read(launch.program.text) if not launch.program.holes else None
+    says_so = text is not None and re.search(r"^\s*(import|from) horovod\b", text, re.MULTILINE) is not None
+    if says_so or any(name.startswith("HOROVOD_") for name in launch.environment):
+        launch.framework, launch.is_framework_implied = "horovod", False
 
 
 def _other_script(command: ShellCommand) -> str:
@@ -344,8 +407,15 @@ def _refused(error: OptionError, name: str, lines: Sequence[str]) -> DocumentErr
 def _unknown_program(command: ShellCommand, name: str, lines: Sequence[str]) -> Problem:
     mark = command.mark
     line = lines[mark.line - 1] if mark.line <= len(lines) else ""
-    message = _("expected torchrun, found {value}").format(value=shown(command.words[0].text))
-    return Problem(name, message, _known_launchers(), (), mark.line, mark.column, printable(line))
+    program = command.words[0].text
+    message = _("expected torchrun, found {value}").format(value=shown(program))
+    hint = _("Import the command that stands behind it.") if program in _ELSEWHERE else _known_launchers()
+    return Problem(name, message, hint, (), mark.line, mark.column, printable(line))
+
+
+def _too_long(name: str) -> Problem:
+    message = _("the script does more than is followed here")
+    return Problem(name, message, _("Import the command that it starts: dttui import -- COMMAND."))
 
 
 def _known_launchers() -> str:
@@ -359,6 +429,14 @@ def _activation_hint(path: str) -> str:
     return _("Give the variables that it sets after --, as NAME=VALUE, or write run.env.")
 
 
+def _split_words(line: str) -> list[str]:
+    """Return the words of a whole line that came as one, in quotes."""
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return [line]
+
+
 def _masked(text: str) -> str:
     name, separator, value = text.partition("=")
-    return f"{name}=***" if separator and value and SECRET.fullmatch(name) else text
+    return f"{name}=***" if separator and value and is_secret(name) else text

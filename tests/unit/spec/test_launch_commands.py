@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -132,7 +133,7 @@ def test_horovod_and_mpi_name_their_hosts() -> None:
         ("FORCE_TORCHRUN=1 NNODES=2 NODE_RANK=0 MASTER_ADDR=a llamafactory-cli train x.yaml", 3, None),
         ("CUDA_VISIBLE_DEVICES=0,1 NPROC_PER_NODE=2 swift sft --model m", 4, 2),
         ("axolotl train x.yaml --launcher torchrun -- --nproc_per_node=8 --rdzv_id 1", 5, 8),
-        ("tune run --nnodes 1 --nproc_per_node 4 lora --config c", 5, 4),
+        ("tune run --nnodes 1 --nproc_per_node 4 lora --config c", 7, 4),
         ("conda run -n neox python deepy.py train.py c.yml", 4, None),
     ],
 )
@@ -254,3 +255,135 @@ def test_what_else_a_script_does_is_told_with_its_line() -> None:
         assert words in told, words
     assert data(imported)["run"]["workdir"] == "./sub"
     assert data(imported)["framework"] == "deepspeed"
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "wanted"),
+    [
+        ('E=(--r x)\ntorchrun t.py "${E[@]+"${E[@]}"}" ${E[@]+"${E[@]}"}', (), ["--r", "x", "--r", "x"]),
+        ('E=()\ntorchrun t.py "${E[@]+"${E[@]}"}" --z', (), ["--z"]),
+        (
+            "read -r -d '' c <<EOT\npython t.py --n=\\$SLURM_NNODES\nEOT\nsrun -N 2 bash -c \"$c\"",
+            (),
+            ["--n=$SLURM_NNODES"],
+        ),
+        (
+            'while getopts "n:r" o; do :; done\nshift $((OPTIND-1))\ntorchrun t.py --x "$@"',
+            ("-n", "2", "--", "--f"),
+            ["--x", "--f"],
+        ),
+        ('D="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"\ntorchrun t.py $D/a', (), ["./../a"]),
+        ('go() { torchrun t.py "$@"; }\ntime go --a', (), ["--a"]),
+        ("torchrun t.py --lr 1 `# the rate` \\\n --bs 8", (), ["--lr", "1", "--bs", "8"]),
+    ],
+)  # fmt: skip
+def test_idioms_of_scripts_keep_their_arguments(text: str, arguments: tuple[str, ...], wanted: list[str]) -> None:
+    assert job(text, *arguments)["run"].get("args", []) == wanted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "set -a; source .env; set +a\ntorchrun t.py",
+        "set -o allexport\n. .env\ntorchrun t.py",
+        "export $(grep -v '^#' .env | xargs)\ntorchrun t.py",
+        "export $(cat .env | xargs)\ntorchrun t.py",
+    ],
+)
+def test_variables_of_a_file_are_those_of_the_ranks(text: str) -> None:
+    run = job(text, files={".env": "# mine\nWANDB_PROJECT=p\nHF_TOKEN=abc\n"})["run"]
+    if "cat" in text:  # Its comment goes in as words, which name nothing.
+        assert run["env"] == {"WANDB_PROJECT": "p"}
+    assert (run["env"], run["secrets"]) == ({"WANDB_PROJECT": "p"}, ["HF_TOKEN"])
+
+
+def test_what_happens_inside_and_what_only_a_host_decides_is_told() -> None:
+    imported = script(
+        "pip install x\nif nvidia-smi | grep -q H100; then torchrun t.py --bs 32; else torchrun t.py --bs 8; fi"
+    )
+    told = " | ".join(note.message for note in imported.notes)
+    assert '"pip install" in line 1' in told
+    assert "only a host decides, in lines 2" in told
+    imported = script("srun bash -c 'module load cuda; source env.sh; torchrun t.py'")
+    told = " | ".join(note.message for note in imported.notes)
+    assert '"module load cuda"' in told
+    assert '"env.sh"' in told
+
+
+def test_a_script_of_horovod_s_under_mpi_and_the_environment_that_each_mpi_hands_on() -> None:
+    files = {"t.py": "import torch\nimport horovod.torch as hvd\n"}
+    assert job("mpirun -np 2 python t.py", files=files)["framework"] == "horovod"
+    made = job("mpiexec -n 16 -ppn 4 -env OMP_NUM_THREADS 8 -genv NCCL_DEBUG INFO python3 t.py")
+    assert made["run"] == {"script": "t.py", "env": {"OMP_NUM_THREADS": "8", "NCCL_DEBUG": "INFO"}}
+    files = {"./a.sh": 'exec "$@"'}
+    made = job("mpiexec -n 16 --ppn 4 --env OMP_NUM_THREADS=8 ./a.sh python3 t.py", files=files)
+    assert made["run"] == {"script": "t.py", "env": {"OMP_NUM_THREADS": "8"}}
+
+
+def test_gpus_that_are_counted_by_a_variable_that_nobody_sets_are_all_of_a_host() -> None:
+    made = job("IFS=',' read -ra G <<< \"$CUDA_VISIBLE_DEVICES\"\ntorchrun --nproc_per_node ${#G[@]} t.py")
+    assert "resources" not in made
+
+
+@pytest.mark.parametrize(
+    ("line", "count", "nodes"),
+    [
+        ("srun -n 16 --gpus-per-node=8 python t.py", 8, 2),
+        ("#SBATCH --ntasks=16 --gpus-per-task=1 --nodes=2\nsrun python t.py", 8, 2),
+        ("#SBATCH --gpus=16\n#SBATCH --nodes=2\nsrun torchrun --nproc_per_node $SLURM_GPUS_ON_NODE t.py", 8, 2),
+        ("#SBATCH --nodes=2 --ntasks-per-node=4 --gpus-per-task=1\nsrun python t.py", 4, 2),
+        ("srun -K -n 2 torchrun --nproc_per_node 8 --nnodes 2 t.py", 8, 2),
+        ("accelerate launch --same_network -t 3 --num_processes 8 t.py", 8, 1),
+        ("deepspeed --elastic_training --num_gpus 8 t.py", 8, 1),
+        ("horovodrun -np 4 -H localhost:4 python t.py", 4, 1),
+        ("N=8; f() { local N=2; }; f; torchrun --nproc_per_node $N t.py", 8, 1),
+        ("(cd data; exit 0)\ntorchrun --nproc_per_node 8 t.py", 8, 1),
+    ],
+)
+def test_ranks_are_as_many_as_the_scheduler_would_start(line: str, count: int, nodes: int) -> None:
+    imported = script(line)
+    assert (imported.job.run and imported.job.run.script) == "t.py"
+    gpu = imported.job.resources.gpu
+    assert (gpu.count if gpu is not None else None) == count
+    told = [message for message in warnings(imported) if "how many nodes" in message]
+    assert told == ([f"this says how many nodes, and not which: {nodes}"] if nodes > 1 else [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "OPTIND=x\ngetopts a: o -a 1\ntorchrun t.py",
+        "set -- a; shift " + "9" * 5000 + "\ntorchrun t.py",
+        "torchrun t.py $(echo a | tr -d '')$(printf '%099999999999d' 1)",
+        "bash -c 'for i in {1..200}; do for j in {1..200}; do :; done; done; torchrun t.py'",
+        "srun bash -c '" + "(" * 400 + "torchrun t.py" + ")" * 400 + "'",
+        "# " + "KEY" * 5000 + "\ntorchrun t.py",
+    ],
+)
+def test_hostile_lines_are_imported_or_refused(text: str) -> None:
+    with suppress(DocumentError):
+        assert script(text).job.run is not None
+
+
+def test_scripts_that_start_each_other_are_left_in_time() -> None:
+    files = {"a.sh": "bash a.sh\n" * 10, "run.sh": "bash a.sh\n" * 10}
+    with pytest.raises(DocumentError):
+        script("bash a.sh\n" * 10, files=files)
+
+
+def test_a_name_with_the_number_of_gpus_asked_for_is_no_number() -> None:
+    made = job("#SBATCH --gres=gpu:8\nA=$(nvidia-smi --query-gpu=name --format=csv | head -1)\ntorchrun t.py --arch $A")
+    assert made["run"]["args"][1].startswith("$(nvidia-smi")
+
+
+def test_counts_of_tokens_are_no_secrets() -> None:
+    run = job("export MAX_TOKENS=4096 GITHUB_PAT=x TOKENIZERS_PARALLELISM=false\ntorchrun t.py")["run"]
+    assert run["env"] == {"MAX_TOKENS": "4096", "TOKENIZERS_PARALLELISM": "false"}
+    assert run["secrets"] == ["GITHUB_PAT"]
+
+
+def test_the_value_of_a_secret_gets_into_no_argument() -> None:
+    imported = script("export API_KEY=abc123\nHF_TOKEN=def456\ntorchrun t.py --key $API_KEY --t=${HF_TOKEN}")
+    assert data(imported)["run"]["args"] == ["--key", "$API_KEY", "--t=$HF_TOKEN"]
+    assert "abc123" not in str(imported)
+    assert "def456" not in str(imported)

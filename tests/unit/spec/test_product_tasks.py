@@ -165,7 +165,7 @@ def test_a_launcher_on_the_first_node_alone_reaches_all() -> None:
         ("resources: {accelerators: 8}\nrun: torchrun a.py", "expected accelerators such as A100:8, found 8"),
         ("envs: [A]\nrun: torchrun a.py", "1:7: envs: expected a mapping of keys to values, found a list"),
         ("num_nodes: 1\nrun: |\n  ls\n  exit 3", "4:3: run: SkyPilot: the script ends here, with exit code 3"),
-        ("num_nodes: 1\nrun: mpirun -np 2 ./train", '"train" is no program in Python'),
+        ("num_nodes: 1\nrun: mpirun -np 2 ./train", '"./train" is no program in Python'),
         ("service: {replicas: 1}\nrun: python serve.py", "this is a SkyPilot service"),
     ],
 )
@@ -205,7 +205,7 @@ def test_a_dstack_task_is_followed_as_on_its_first_node() -> None:
         },
         "resources": {"gpu": {"count": 8, "type": "A100", "memory": "80GB"}, "cpu": {"cores": 16}},
     }
-    assert keys(found) == {"nodes": 2, "image": 3}
+    assert keys(found) == {"nodes": 2, "image": 3, "commands.program": 11}
 
 
 def test_what_dstack_is_given_at_the_call_is_still_to_be_given() -> None:

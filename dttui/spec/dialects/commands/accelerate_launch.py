@@ -22,9 +22,9 @@ _ACCELERATE = Options(
     names(
         """
     --config-file --mixed-precision --num-processes --num-machines --num-cpu-threads-per-process
-    --enable-cpu-affinity --dynamo-backend --dynamo-mode --gpu-ids --machine-rank --main-process-ip
+    --dynamo-backend --dynamo-mode --gpu-ids --machine-rank --main-process-ip
     --main-process-port --tee --log-dir --role --rdzv-backend --rdzv-conf --max-restarts --monitor-interval
-    --same-network --main-training-function --downcast-bf16 --tpu-name --tpu-zone --env --vm --fp8-format
+    --main-training-function --tpu-name --tpu-zone --env --vm --fp8-format
     --fp8-backend --gradient-accumulation-steps --gradient-clipping --deepspeed-config-file --zero-stage
     --offload-optimizer-device --offload-param-device --offload-optimizer-nvme-path
     --offload-param-nvme-path --zero3-init-flag --zero3-save-16bit-model --deepspeed-hostfile
@@ -36,12 +36,13 @@ _ACCELERATE = Options(
     --fsdp-sync-module-states --fsdp-activation-checkpointing --megatron-lm-tp-degree
     --megatron-lm-pp-degree --megatron-lm-num-micro-batches --megatron-lm-sequence-parallelism
     --megatron-lm-recompute-activations --megatron-lm-use-distributed-optimizer
-    --megatron-lm-gradient-clipping --dynamo-use-dynamic --dynamo-use-fullgraph --ipex --use-xpu
+    --megatron-lm-gradient-clipping
     """
     ),
     names(
         """
-    --quiet --cpu --multi-gpu --tpu --use-deepspeed --use-fsdp --use-megatron-lm --use-parallelism-config
+    --quiet --cpu --same-network --enable-cpu-affinity --dynamo-use-dynamic --dynamo-use-fullgraph --ipex --use-xpu
+    --downcast-bf16 --multi-gpu --tpu --use-deepspeed --use-fsdp --use-megatron-lm --use-parallelism-config
     --module --no-python --debug --tpu-use-cluster --tpu-use-sudo --aws-access-key-id
     --dynamo-use-regional-compilation
     """
@@ -49,6 +50,7 @@ _ACCELERATE = Options(
     short={
         "-m": "--module",
         "-q": "--quiet",
+        "-t": "--tee",
         "--num-process": "--num-processes",
         "--use-cpu": "--cpu",
     },

@@ -18,11 +18,10 @@ from dttui.spec.dialects.shell.command_words import Word
 from dttui.spec.dialects.shell.open_parts import Openness
 from dttui.spec.dialects.translation import Translated, Translation, table_source
 from dttui.spec.problems import DocumentError, PathKey, Problem, printable, shown
+from dttui.spec.secret_names import is_secret
 from dttui.spec.text import MODULE_NAME
 from dttui.spec.yaml_source import Mark, YamlSource
 
-SECRET = re.compile(r"[A-Za-z0-9_]*(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)[A-Za-z0-9_]*", re.IGNORECASE)
-"""Names of variables whose values are shown and written nowhere."""
 _NODES = re.compile(r"([0-9]{1,6})(?::([0-9]{1,6}))?")
 _PLACEHOLDER = re.compile(r"<[A-Za-z][^<>|&;]{0,80}>|\{\s?[A-Za-z-][\w .-]{0,60}\s?\}|\$\{\{[^{}]{1,80}\}\}|\.\.\.|…")
 _GIVEN = names(
@@ -84,12 +83,14 @@ def _check_program(translation: Translation, launch: Launch) -> list[Problem]:
     program = launch.program
     if program is None:
         return [_problem(translation.source, (), _("there is no script"))]
-    counts = [s.word for s in (launch.nodes, launch.per_node, launch.processes, launch.open_hosts) if s is not None]
-    named = next((word for word in (*counts, *launch.prefix) if "<" in word.text), program)
+    counts = [s for s in (launch.nodes, launch.per_node, launch.processes, launch.open_hosts) if s is not None]
+    count = next((said for said in counts if "<" in said.text), None)
+    named = count.word if count is not None else next((word for word in launch.prefix if "<" in word.text), program)
+    key: PathKey = (count.key if count is not None else PROGRAM,)
     found = _PLACEHOLDER.search(named.text)
     if found is not None and (not program.holes or "<" in named.text):
-        message = _("this is a template: {text} stands for what is to be started").format(text=shown(found[0]))
-        return [_problem(translation.source, (PROGRAM,), message, _("Write what is meant in its place."))]
+        message = _("this is a template: {text} is still to be filled in").format(text=shown(found[0]))
+        return [_problem(translation.source, key, message, _("Write what is meant in its place."))]
     is_module = launch.kind is ProgramKind.MODULE and not re.fullmatch(MODULE_NAME, program.text)
     if program.holes and (is_module or program.text == program.holes[0].text):
         message = _("what is to be started is not known: {text}").format(text=shown(program.text))
@@ -212,7 +213,7 @@ def _carry_environment(translation: Translation, launch: Launch) -> None:
             translation.use(key)  # Every process is given it.
         elif name in _INTERNAL or len(word.text) > 2_000:
             translation.use(key)
-        elif SECRET.fullmatch(name) and "TOKENIZER" not in name:
+        elif is_secret(name):
             secrets.append(name)
             message = _("carried over as a name under run.secrets, without its value")
             translation.note(key, message, _("Export it before starting dttui."), is_warning=True)
@@ -381,7 +382,7 @@ def _carry_share(translation: Translation, launch: Launch, processes: GivenValue
     key: PathKey = (processes.key,)
     translation.use(key)
     target: PathKey = ("resources", "gpu", "count")
-    nodes = launch.nodes.number if launch.nodes is not None else 1
+    nodes = launch.nodes.number if launch.nodes is not None else _counted_nodes(launch)
     if processes.number is None or processes.number < 1 or not nodes:
         if _is_open(processes) or nodes is None:
             message = _("how many processes there are is not known: {value}; each node has one for each GPU")

@@ -99,6 +99,10 @@ class Launch:
     """Processes in all."""
     gpus_per_node: GivenValue | None = None
     """GPUs that a scheduler gives a node."""
+    gpus_per_task: GivenValue | None = None
+    """GPUs that it gives a process."""
+    gpus_in_all: GivenValue | None = None
+    """GPUs that it gives the job."""
     hosts: list[tuple[str, int | None]] = field(default_factory=list)
     """Hosts with the processes of each."""
     hosts_key: str = ""

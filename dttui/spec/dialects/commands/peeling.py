@@ -87,7 +87,7 @@ def _peel(launch: Launch, words: Words, shell: InnerScripts, depth: int) -> bool
         return _take_python(launch, words)
     if launch.launchers and name.endswith(".sh"):
         return _take_shell(launch, [Word("bash", words[0].mark), *words], shell, depth)
-    if re.search(r"\.py$", name) and launch.launchers:
+    if name.endswith(".py"):
         launch.run(ProgramKind.SCRIPT, words)
         return True
     if launch.launchers:  # A program of any kind, once for each rank.

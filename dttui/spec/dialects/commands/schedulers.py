@@ -20,20 +20,20 @@ SLURM = Options(
     names(
         """
     --account --begin --chdir --comment --constraint --container --container-image --container-mounts
-    --container-name --container-workdir --container-mount-home --cores-per-socket --cpu-bind --cpu-freq
-    --cpus-per-gpu --cpus-per-task --dependency --distribution --error --exclude --export --gpu-bind
-    --gpu-freq --gpus --gpus-per-node --gpus-per-socket --gpus-per-task --gres --hint --input --job-name
-    --jobid --kill-on-bad-exit --licenses --mail-type --mail-user --mem --mem-bind --mem-per-cpu
-    --mem-per-gpu --mpi --network --nodefile --nodelist --nodes --ntasks --ntasks-per-core --ntasks-per-gpu
-    --ntasks-per-node --ntasks-per-socket --open-mode --output --partition --priority --qos --reservation
-    --signal --sockets-per-node --switches --threads-per-core --time --tmp --wait --wckey --array --wrap
-    --accel-bind --multi-prog
+    --container-name --container-workdir --cores-per-socket --cpu-bind --cpu-freq --cpus-per-gpu
+    --cpus-per-task --dependency --distribution --error --exclude --export --gpu-bind --gpu-freq --gpus
+    --gpus-per-node --gpus-per-socket --gpus-per-task --gres --hint --input --job-name --jobid --licenses
+    --mail-type --mail-user --mem --mem-bind --mem-per-cpu --mem-per-gpu --mpi --network --nodefile
+    --nodelist --nodes --ntasks --ntasks-per-core --ntasks-per-gpu --ntasks-per-node --ntasks-per-socket
+    --open-mode --output --partition --priority --qos --reservation --signal --sockets-per-node --switches
+    --threads-per-core --time --tmp --wait --wckey --array --wrap --accel-bind --multi-prog
     """
     ),
     names(
         """
-    --exclusive --label --overlap --overcommit --oversubscribe --no-kill --requeue --no-requeue --unbuffered
-    --pty --quiet --verbose --immediate --parsable --no-container-mount-home --no-container-remap-root
+    --exclusive --kill-on-bad-exit --container-mount-home --label --overlap --overcommit --oversubscribe
+    --no-kill --requeue --no-requeue --unbuffered --pty --quiet --verbose --immediate --parsable
+    --no-container-mount-home --no-container-remap-root
     """
     ),
     short={
@@ -55,6 +55,7 @@ SLURM = Options(
         "-t": "--time",
         "-u": "--unbuffered",
         "-w": "--nodelist",
+        "-r": "--relative",
         "-x": "--exclude",
         "-a": "--array",
         "-d": "--dependency",
@@ -96,6 +97,7 @@ _MPI = Options(
         "-hosts": "--hosts",
         "-f": "--hostfile",
         "-x": "--x",
+        "-env": "--genv",
         "-N": "--npernode",
         "-ppn": "--ppn",
         "-perhost": "--ppn",
@@ -200,8 +202,22 @@ def take_slurm(launch: Launch, given: Sequence[Given], program: str) -> None:
             launch.leave_out(said, _("Slurm's own limits; a job takes its hosts whole"))
         elif option.name not in _SLURM_OWN and option.name != "--ntasks-per-node":
             launch.leave_out(said, _("Slurm's own; a job runs on the environments under cluster.nodes"))
+    _share_out_gpus(launch)
     if tasks_per_node is not None and program != DIRECTIVE:
         launch.processes = None if not any(option.name == "--ntasks" for option in given) else launch.processes
+
+
+def _share_out_gpus(launch: Launch) -> None:
+    """Settle how many GPUs a node has of those that each task, or all of them, have."""
+    each, tasks, nodes = launch.gpus_per_task, launch.per_node, launch.nodes
+    if each is not None and each.number:
+        count = tasks.number if tasks is not None else None
+        if count is None and launch.processes is not None and nodes is not None and nodes.number:
+            count = (launch.processes.number or 0) // nodes.number
+        launch.gpus_per_node = GivenValue(each.key, Word(str(each.number * max(count or 1, 1)), each.word.mark))
+    total = launch.gpus_in_all
+    if total is not None and total.number and nodes is not None and nodes.number and total.number % nodes.number == 0:
+        launch.gpus_per_node = GivenValue(total.key, Word(str(total.number // nodes.number), total.word.mark))
 
 
 def _take_gpus(launch: Launch, said: GivenValue, option: str) -> None:
@@ -214,13 +230,12 @@ def _take_gpus(launch: Launch, said: GivenValue, option: str) -> None:
     number = GivenValue(said.key, Word(match[2], said.word.mark))
     if match[1]:
         launch.settings["resources.gpu.type"] = GivenValue(said.key, Word(match[1].upper(), said.word.mark))
-    if option != "--gpus":
+    if option == "--gpus-per-task":
+        launch.gpus_per_task = number
+    elif option != "--gpus":
         launch.gpus_per_node = number
-    elif (
-        launch.nodes is not None and launch.nodes.number and number.number and number.number % launch.nodes.number == 0
-    ):
-        each = str(number.number // launch.nodes.number)
-        launch.gpus_per_node = GivenValue(said.key, Word(each, said.word.mark))
+    else:
+        launch.gpus_in_all = number
 
 
 def _take_exported(launch: Launch, said: GivenValue) -> None:
@@ -322,7 +337,11 @@ def _take_hosts(launch: Launch, said: GivenValue) -> None:
         return
     for part in said.text.split(","):
         name, separator, slots = part.strip().rpartition(":")
-        if separator and slots.isdecimal():
+        if name in ("localhost", "127.0.0.1") and slots.isdecimal():
+            launch.per_node = GivenValue(said.key, Word(slots, said.word.mark))
+        elif part.strip() in ("localhost", "127.0.0.1"):
+            continue
+        elif separator and slots.isdecimal() and len(slots) < 5:
             launch.hosts.append((name, int(slots)))
         elif part.strip():
             launch.hosts.append((part.strip(), None))

@@ -22,13 +22,13 @@ _DEEPSPEED = Options(
         """
     --hostfile --include --exclude --num-nodes --min-elastic-nodes --max-elastic-nodes --num-gpus
     --master-port --master-addr --node-rank --launcher --launcher-args --autotuning --elastic-training
-    --save-pid --bind-core-list --enable-each-rank-log --ssh-port --venv-script --log-dir
+    --bind-core-list --enable-each-rank-log --ssh-port --venv-script --log-dir
     """
     ),
     names(
         """
-    --module --no-python --no-local-rank --no-ssh-check --force-multi --bind-cores-to-rank --no-ssh
-    --quick-start
+    --module --no-python --elastic-training --save-pid --no-local-rank --no-ssh-check --force-multi
+    --bind-cores-to-rank --no-ssh --quick-start
     """
     ),
     short={
@@ -322,7 +322,10 @@ def own_ranks(launch: Launch, words: Words) -> None:
         given_names = {option.name for option in given}
         for option in given:
             _take_torchrun(launch, launch.take(option.name, option), option, given_names)
-        kept = [*words[:2], *rest]
+        # Without any of its options it would start one process; the others it has by PET_….
+        kept_options = [option for option in given if option.name == "--nproc-per-node"]
+        own = [word for option in kept_options for word in dict.fromkeys((option.word, option.value))]
+        kept = [*words[:2], *own, *rest]
         if launch.per_node is None and rest and rest[0].text.endswith("single_device"):
             launch.per_node = launch.enter("recipe", Word("1", rest[0].mark))
     else:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 
 from dttui.i18n import _
-from dttui.spec.dialects.commands.carrying import SECRET
 from dttui.spec.dialects.translation import Translation
 from dttui.spec.problems import PathKey, shown
+from dttui.spec.secret_names import is_secret
 from dttui.spec.text import ENV_NAME
 
 _RANKS = frozenset(
@@ -45,7 +45,7 @@ class JobVariables:
             translation.note(origin, message, _("Write run.env.{name}.").format(name=name), is_warning=True)
         elif value is None:
             self.ask(name, origin)
-        elif SECRET.fullmatch(name) and "TOKENIZER" not in name:
+        elif is_secret(name):
             self.hide(name, origin)
         elif name not in _RANKS:
             text = value if isinstance(value, str) else translation.source.written(origin) or str(value)

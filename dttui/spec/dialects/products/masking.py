@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from dttui.spec.dialects.commands.carrying import SECRET
+from dttui.spec.secret_names import NAMES_OF_SECRETS
 
-_VALUE = re.compile(rf"(?<![\w.])({SECRET.pattern})([\"']?\s*(?:=|:\s)\s*)([^\s|>{{\[].*)", re.IGNORECASE)
-_NAMED = re.compile(rf"\bname[\"']?:\s*[\"']?({SECRET.pattern})\b(.*)", re.IGNORECASE)
+_VALUE = re.compile(
+    rf"(?<![\w.])({NAMES_OF_SECRETS})([\"']?[ \t]{{0,9}}(?:=|:[ \t]|:(?=[\"']))[ \t]{{0,9}})([^\s|>{{\[].*)",
+    re.IGNORECASE,
+)
+_NAMED = re.compile(rf"\bname[\"']?:\s*[\"']?({NAMES_OF_SECRETS})\b(.*)", re.IGNORECASE)
 _OF_NAME = re.compile(r"(\bvalue[\"']?:\s*)(\S.*)")
 _MASK = "***"
 
@@ -27,5 +30,5 @@ def masked(lines: Iterable[str]) -> tuple[str, ...]:
 
 
 def _without_value(match: re.Match[str]) -> str:
-    is_harmless = "TOKENIZER" in match[1].upper() or match[4].startswith(("null", "~", "${{"))
-    return match[0] if is_harmless else f"{match[1]}{match[3]}{_MASK}"
+    is_harmless = match[3].startswith(("null", "~", "${{"))
+    return match[0] if is_harmless else f"{match[1]}{match[2]}{_MASK}"

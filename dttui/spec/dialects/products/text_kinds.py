@@ -88,7 +88,8 @@ _TARGET = re.compile(
     r"^(?:\.PHONY|[A-Za-z_][\w./%-]*)(?:[ \t]+[\w./%-]+)*[ \t]*::?(?![=/])[^\n]*\n(?:[ \t]*#[^\n]*\n|\n)*\t", _WHOLE
 )
 _TEMPLATE = re.compile(
-    r"(?<!\$)\{\{-?\s*(?:[^{}\n]*\.(?:Values|Release|Chart|Capabilities)\b|(?:include|template|define)\s+\")"
+    r"(?<!\$)\{\{-?[ \t]{0,20}"
+    r"(?:[^{}\n]{0,200}\.(?:Values|Release|Chart|Capabilities)\b|(?:include|template|define)\s+\")"
 )
 _NOTEBOOK = r'\{\s*"(?:cells|nbformat|metadata)"\s*:(?=[\s\S]*"(?:cell_type|nbformat)")'
 _IMAGE = r"(?:ARG [^\n]*\n)*FROM\s+\S+[^\n]*\n"

@@ -35,6 +35,10 @@ class FollowedText(Protocol):
         """Whether what is printed is what counts."""
         ...
 
+    def is_open(self, text: str) -> bool:
+        """Whether all of a text is only known when the script runs."""
+        ...
+
     def print(self, text: str | None) -> None:
         """Print something; `None` for what is not known."""
         ...
@@ -71,6 +75,7 @@ class Builtins:
             ".": self._source,
             "eval": self._eval,
             "exec": self._exec,
+            "time": lambda words, stdin: self._exec([word for word in words if word.raw != "-p"], stdin),
             "exit": self._exit,
             "break": self._leaving("break"),
             "continue": self._leaving("continue"),
@@ -109,13 +114,13 @@ class Builtins:
         arguments = [word.raw for word in words]
         if "--" in arguments:
             self._follower.state.positional = arguments[arguments.index("--") + 1 :]
-        elif arguments[:1] in (["-a"], ["+a"]):
-            self._follower.state.exports_all = arguments[0] == "-a"
+        elif arguments[:1] in (["-a"], ["+a"]) or arguments[:2] in (["-o", "allexport"], ["+o", "allexport"]):
+            self._follower.state.exports_all = arguments[0].startswith("-")
         return True
 
     def _shift(self, words: list[Word], _stdin: str | None) -> bool:
         count = words[0].raw if words else "1"
-        if not count.isdecimal() or int(count) > len(self._follower.state.positional):
+        if not re.fullmatch("[0-9]{1,6}", count) or int(count) > len(self._follower.state.positional):
             return False
         del self._follower.state.positional[: int(count)]
         return True
@@ -152,6 +157,9 @@ class Builtins:
 
     def _eval(self, words: list[Word], _stdin: str | None) -> bool:
         text = " ".join(word.raw for word in words)
+        if words and not self._follower.is_captured and self._follower.is_open(text):
+            self._follower.shell.ran.sourced.append(words[0])
+            return True
         if words and not self._follower.is_captured:
             self._follower.start(text, words[0].mark)
         elif words:
@@ -180,9 +188,12 @@ class Builtins:
         if len(words) < 2:
             return False
         letters, name = words[0].raw, words[1].raw
-        at = int(self._follower.state.value("OPTIND") or "1")
+        place = self._follower.state.value("OPTIND") or "1"
+        at = int(place) if re.fullmatch("[0-9]{1,6}", place) else 1
         arguments = self._follower.state.positional
         option = arguments[at - 1] if at <= len(arguments) else ""
+        if option == "--":
+            self._follower.state.set("OPTIND", str(at + 1))
         if not re.fullmatch("-[A-Za-z].*", option):
             return False
         letter, rest = option[1], option[2:]

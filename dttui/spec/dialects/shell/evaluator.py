@@ -23,6 +23,8 @@ from dttui.spec.yaml_source import Mark
 
 _MOST_STEPS = 50_000
 _DEEPEST = 40
+_MOST_WITHIN = 100
+"""Scripts that commands of one start, counted each time that one is looked at."""
 _LANGUAGE = Language(tree_sitter_bash.language())
 
 
@@ -49,6 +51,7 @@ class ScriptShell:
         self.holes = holes
         self.ran = Ran()
         self._steps = 0
+        self._within = 0
 
     def run(self, text: str, state: ShellState) -> Ran:
         """Follow a script from a state.
@@ -70,13 +73,24 @@ class ScriptShell:
 
     def _apart(self, text: str, command: ShellCommand, state: ShellState) -> list[ShellCommand]:
         """Return the commands of a script that begins with the environment of a command."""
-        state.variables = {name: word.raw for name, word in command.environment.items()}
+        state.variables = {name: word.raw or word.text for name, word in command.environment.items()}
         state.exported = set(state.variables)
         state.marks = {name: word.mark for name, word in command.environment.items()}
         state.directory = entered(START, command.directory)
         shell = ScriptShell(self.given, self.holes, self.read, self.gpus)
-        with suppress(Exited, Left):
-            shell.follow(text, state, command.mark, 1)
+        self._within += 1
+        shell._steps, shell._within = self._steps, self._within
+        try:
+            if self._within > _MOST_WITHIN:
+                raise TooLong
+            with suppress(Exited, Left):
+                shell.follow(text, state, command.mark, 1)
+        except RecursionError:
+            raise TooLong from None
+        finally:
+            self._steps = shell._steps
+        self.ran.others += [other for other in shell.ran.commands if other not in self.ran.others]
+        self.ran.sourced += [word for word in shell.ran.sourced if word not in self.ran.sourced]
         return shell.ran.commands
 
     def script(self, command: ShellCommand, words: Sequence[Word]) -> list[ShellCommand] | None:

@@ -13,6 +13,7 @@ from dttui.spec.dialects.shell.open_parts import Openness, OpenParts
 from dttui.spec.dialects.shell.programs import counts_devices
 from dttui.spec.dialects.shell.shell_state import Array, ShellNumbers, ShellState
 from dttui.spec.dialects.shell.source import Source, begin
+from dttui.spec.secret_names import is_secret
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -28,6 +29,8 @@ _RUNTIME = re.compile(
     r"|(LOCAL_|NODE_|GROUP_|ROLE_)?RANK|LOCAL_WORLD_SIZE|RANDOM|HOSTNAME|UID|EUID|PPID|SECONDS|TMPDIR|VIRTUAL_ENV|OSTYPE"
 )
 """Names of variables that a scheduler, a launcher or the shell itself gives."""
+_IF_ANY = re.compile(r"\$\{(?:(?P<array>\w+)\[[@*]\]:?\+\"?\$\{(?P=array)\[[@*]\]\}\"?|[@*1]:?\+\"?\$\{?[@*]\}?\"?)\}")
+"""The items of an array, or the arguments, where there are any: what `set -u` asks scripts to write."""
 _QUOTED = frozenset({"string", "raw_string", "ansi_c_string", "translated_string"})
 _ANSI = {"n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"', "r": "\r"}
 _SUBSTITUTIONS = ("simple_expansion", "expansion", "command_substitution", "arithmetic_expansion")
@@ -152,7 +155,11 @@ class Expander:
             return special[name] or self._holes.make(f"${name}", Openness.RUNTIME)
         if name in ("PWD", "OLDPWD"):
             return state.directory
+        if name == "BASH_SOURCE":
+            return state.script
         value = state.value(name, index)
+        if value and is_secret(name):
+            return None  # It goes nowhere but into the environment of who has it.
         return value if value is not None or name in state.variables else self._given(name)
 
     def _at_home(self, node: Node, texts: list[str]) -> list[str]:
@@ -208,6 +215,9 @@ class Expander:
         """Return the items that `$@`, `${A[@]}` or a slice of them has; `None` for what has none."""
         if node.type not in ("simple_expansion", "expansion"):
             return None
+        if (idiom := _IF_ANY.fullmatch(self._text(node))) is not None:
+            items = self._state.items(idiom["array"]) if idiom["array"] else list(self._state.positional)
+            return items or []
         match = re.fullmatch(
             r"\$(?:([@*])|\{([@*]|[A-Za-z_]\w*\[[@*]\])(?::([^:}]+)(?::([^:}]+))?)?\})", self._text(node)
         )
@@ -248,7 +258,11 @@ class Expander:
             return handler(node)
         if node.type == "word":
             return re.sub(r"\\(.)", r"\1", self._text(node).replace("\\\n", ""), flags=re.DOTALL)
-        if node.type in ("concatenation", "extglob_pattern", "regex", "heredoc_body", "array") and node.child_count:
+        if node.type in ("heredoc_body", "heredoc_content"):
+            return "".join(
+                self._pieces(self._joined, node.children, node.start_byte, node.end_byte, self._unescaped_lines)
+            )
+        if node.type in ("concatenation", "extglob_pattern", "regex", "array") and node.child_count:
             return "".join(self._pieces(self._joined, node.children, node.start_byte, node.end_byte))
         if node.type == "process_substitution":
             return self._holes.make(self._text(node), Openness.RUNTIME)
@@ -259,6 +273,10 @@ class Expander:
         inner = node if node.type == "string" else node.named_children[0]
         start, end = inner.start_byte + 1, inner.end_byte - 1
         return "".join(self._pieces(self._joined, inner.children[1:-1], start, end, self._unescaped))
+
+    @staticmethod
+    def _unescaped_lines(text: str) -> str:
+        return re.sub(r"\\([$`\\])", r"\1", text.replace("\\\n", ""))
 
     @staticmethod
     def _unescaped(text: str) -> str:
@@ -315,7 +333,12 @@ class Expander:
 
     def _length(self, name: str, index: str | None) -> str:
         if index in ("@", "*"):
-            return str(len(self._state.items(name) or ()))
+            items = self._state.items(name)
+            if items is None or not any(map(self._holes.of, items)):
+                return str(len(items or ()))
+            text = self._holes.shown(items[0])
+            is_devices = "VISIBLE_DEVICES" in text
+            return self._holes.make(f"${{#{name}[@]}}", Openness.GPUS if is_devices else Openness.RUNTIME)
         if name in ("@", "*"):
             return str(len(self._state.positional))
         known = self._holes.given(self.parameter(name, index) or "")

@@ -40,6 +40,10 @@ class Ran:
     """Files that it reads commands from, which are not looked at."""
     demanded: list[str] = field(default_factory=list)
     """Variables without which it ends, and which nothing sets."""
+    undecided: list[Mark] = field(default_factory=list)
+    """Conditions that only the host can decide, and which start something."""
+    others: list[ShellCommand] = field(default_factory=list)
+    """Commands of scripts within it, as after `bash -c`."""
     end: tuple[int, Mark, str] | None = None
     """Exit code, place and last words, where it ends itself by `exit`."""
     unreadable: Mark | None = None

@@ -135,23 +135,37 @@ class Follower:
         keyword = self._text(node.children[0])
         options = "".join(self._text(child) for child in node.named_children if child.type == "word")
         is_exported = keyword == "export" or (keyword in ("declare", "typeset") and "x" in options)
+        is_local = keyword in ("local", "declare", "typeset") and bool(self.state.locals)
         for child in node.named_children:
+            if is_local and child.type in ("variable_assignment", "variable_name"):
+                self.state.keep_for_later(self._text(child).partition("=")[0].rstrip("+"))
             if child.type == "variable_assignment":
                 name = self._assign(child)
             elif child.type == "variable_name":
                 name = self._text(child)
                 if keyword in ("declare", "local", "typeset") and name not in self.state.variables:
                     self.state.set(name, {} if "A" in options or "a" in options else "")
-            elif child.type in ("concatenation", "string"):
-                name, separator, value = self.expander.text(child).partition("=")
-                if not separator or not name.isidentifier():
-                    continue
-                self.state.set(name, value)
+            elif child.type in ("concatenation", "string", "command_substitution", "simple_expansion"):
+                self._set_pairs(child, is_exported=is_exported)
+                continue
             else:
                 continue
             if is_exported and "n" not in options:
                 self.state.exported.add(name)
         return True
+
+    def _set_pairs(self, node: Node, *, is_exported: bool) -> None:
+        """Set what a word or a command substitution comes to, `NAME=VALUE` of each field."""
+        for field in self.expander.fields(node):
+            name, separator, value = field.partition("=")
+            if separator and name.isidentifier():
+                self.state.set(name, value)
+                self.state.marks[name] = self._place(node)
+                self.state.exported.update({name} if is_exported else ())
+            elif self.shell.holes.of(field):
+                self.shell.ran.sourced.append(
+                    make_word(field, self._place(node), self.shell.holes, self.state.directory)
+                )
 
     def _unset(self, node: Node) -> bool:
         for child in node.named_children:
@@ -202,7 +216,11 @@ class Follower:
     def _subshell(self, node: Node) -> bool | None:
         state = self.state.forked()
         inner = Follower(self.shell, self._source, state, self._mark, self._depth + 1, self.output)
-        return inner.block(node.children)
+        try:
+            return inner.block(node.children)
+        except Exited:
+            self.shell.ran.end = None
+            return None
 
     def _if(self, node: Node) -> bool | None:
         """Take the branch that is known; where none is, the first one, unless it is the only one or ends the script."""
@@ -210,7 +228,10 @@ class Follower:
         for condition, body in choices:
             status = self.block(condition) if condition else True
             is_alone = len(choices) == 1
-            if status is True or (status is None and not is_alone and not any(map(ends, body))):
+            is_taken = status is True or (status is None and not is_alone and not any(map(ends, body)))
+            if status is None and any(map(starts_something, body)) and not any(map(ends, body)):
+                self.shell.ran.undecided.append(self._place(node))
+            if is_taken:
                 return self.block(body)
             if status is None and is_alone and any(map(starts_something, body)) and not any(map(ends, body)):
                 return self.block(body)
@@ -387,6 +408,9 @@ class Follower:
             return builtin(words[1:], stdin)
         if self.output is not None:
             is_open = any(map(self.shell.holes.of, [*arguments, stdin or ""]))
+            if name in ("cat", "grep") and arguments and not arguments[-1].startswith("-") and stdin is None:
+                stdin = self.shell.read(self.shell.holes.shown(arguments[-1])) if not is_open else None
+                arguments = arguments[:-1] if stdin is not None else arguments
             self.print(None if is_open else printed(name, arguments, stdin))
             return True
         if len(self.shell.ran.commands) >= _MOST_COMMANDS:
@@ -409,6 +433,7 @@ class Follower:
 
     def _call(self, body: Node, arguments: Sequence[str]) -> bool | None:
         before, was_inside, depth = self.state.positional, self.state.is_inside, self._depth
+        self.state.locals.append({})
         self.state.positional, self.state.is_inside, self._depth = list(arguments), True, depth + 1
         try:
             return self.block(body.children) if body.type == "compound_statement" else self.statement(body)
@@ -417,6 +442,9 @@ class Follower:
                 raise
             return leave.is_good
         finally:
+            self.state.variables.update({n: v for n, v in self.state.locals[-1].items() if v is not None})
+            for name in [name for name, value in self.state.locals.pop().items() if value is None]:
+                self.state.variables.pop(name, None)
             self.state.positional, self.state.is_inside, self._depth = before, was_inside, depth
 
     def _captured(self, node: Node) -> str | None:
@@ -433,6 +461,11 @@ class Follower:
     def _demand(self, name: str) -> None:
         if name not in self.shell.ran.demanded:
             self.shell.ran.demanded.append(name)
+
+    def is_open(self, text: str) -> bool:
+        """Whether all of a text is only known when the script runs."""
+        holes = self.shell.holes.of(text)
+        return len(holes) == 1 and self.shell.holes.shown(text).strip() == holes[0].text
 
     def print(self, text: str | None) -> None:
         """Print something; `None` for what is not known."""

@@ -95,6 +95,8 @@ def entered(directory: str, path: str) -> str:
 
 def normalised(path: str) -> str:
     """Return a path without `.` and `..` in it, as far as that is known."""
+    if _HOLE.search(path):
+        return path
     if not path.startswith(START):
         return posixpath.normpath(path) if path else path
     below = posixpath.normpath("./" + path[len(START) :].lstrip("/"))

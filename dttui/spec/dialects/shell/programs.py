@@ -15,8 +15,8 @@ from dttui.spec.dialects.shell.open_parts import normalised
 _MOST_LINES = 1_000
 _DEVICE_COUNTS = (
     re.compile(r"torch\.cuda\.device_count\(\)"),
-    re.compile(r"nvidia-smi"),
-    re.compile(r"rocm-smi|rocminfo|xpu-smi|npu-smi"),
+    re.compile(r"nvidia-smi[^|]*\|[^|]*(wc|grep -c)|nvidia-smi --query-gpu=count"),
+    re.compile(r"(rocm-smi|rocminfo|xpu-smi|npu-smi)[^|]*\|[^|]*(wc|grep -c)"),
     re.compile(r"CUDA_VISIBLE_DEVICES"),
     re.compile(r"/dev/nvidia\[0-9\]"),
 )
@@ -65,6 +65,8 @@ def _printf(arguments: list[str], _stdin: str | None) -> str | None:
             else:
                 value = queue.pop(0) if queue else ""
                 width = piece[1:-1]
+                if len(width) > 3:
+                    return None
                 printed_text += value.rjust(int(width or 0), "0" if width.startswith("0") else " ")[:4_000]
         if not queue or not wanted:
             return printed_text.rstrip("\n")
@@ -130,8 +132,10 @@ def _count_of(arguments: list[str]) -> int | None:
 def _tr(arguments: list[str], stdin: str | None) -> str | None:
     if stdin is None or not arguments:
         return None
+    if any(re.search(r"\[:|.-.|\[", word) for word in arguments if not re.fullmatch("-[cds]", word)):
+        return None
     sets = [word.replace("\\n", "\n").replace("\\t", "\t") for word in arguments if not re.fullmatch("-[cds]", word)]
-    if arguments[0] == "-d" and len(sets) == 1:
+    if arguments[0] == "-d" and len(sets) == 1 and sets[0]:
         return re.sub(f"[{re.escape(sets[0])}]", "", stdin)
     if len(sets) == 2 and arguments[0] not in ("-d", "-c") and len(sets[0]) == len(sets[1]) and "-" not in sets[0]:
         return stdin.translate(str.maketrans(sets[0], sets[1]))
@@ -149,7 +153,8 @@ def _cut(arguments: list[str], stdin: str | None) -> str | None:
     if stdin is None or match is None:
         return None
     separator, number = match[1] or match[4], int(match[2] or match[3])
-    return "\n".join("".join(line.split(separator)[number - 1 : number]) for line in stdin.splitlines())
+    fields = (line.split(separator) for line in stdin.splitlines())
+    return "\n".join("".join(line[number - 1 : number]) if len(line) > 1 else line[0] for line in fields)
 
 
 def _awk(arguments: list[str], stdin: str | None) -> str | None:
@@ -162,6 +167,13 @@ def _awk(arguments: list[str], stdin: str | None) -> str | None:
         return "\n".join(str(len(fields)) for fields in lines)
     number = -1 if match[2] == "NF" else int(match[2]) - 1
     return "\n".join(fields[number] if -1 <= number < len(fields) else "" for fields in lines)
+
+
+def _grep(arguments: list[str], stdin: str | None) -> str | None:
+    """Return lines without comments, as `grep -v '^#'` leaves them."""
+    if stdin is None or arguments not in (["-v", "^#"], ["-v", "#"], ["-v", "^\\s*#"]):
+        return None
+    return "\n".join(line for line in stdin.splitlines() if not line.lstrip().startswith("#"))
 
 
 _PROGRAMS: dict[str, Callable[[list[str], str | None], str | None]] = {
@@ -181,6 +193,7 @@ _PROGRAMS: dict[str, Callable[[list[str], str | None], str | None]] = {
     "cut": _cut,
     "awk": _awk,
     "cat": lambda arguments, stdin: stdin if not arguments else None,
+    "grep": _grep,
     "xargs": lambda arguments, stdin: " ".join(stdin.split()) if stdin is not None and not arguments else None,
     "true": lambda _arguments, _stdin: "",
 }

@@ -36,6 +36,8 @@ class ShellState:
     """Where each variable was set last."""
     functions: dict[str, Node] = field(default_factory=dict)
     """Bodies of functions by name."""
+    locals: list[dict[str, str | Array | None]] = field(default_factory=list)
+    """What variables were before each function that is in progress made them its own; `None` for not set."""
     is_inside: bool = False
     """Whether the arguments are those of a function, so that one that is not there is empty."""
 
@@ -48,7 +50,12 @@ class ShellState:
             exported=set(self.exported),
             marks=dict(self.marks),
             functions=dict(self.functions),
+            locals=[dict(kept) for kept in self.locals],
         )
+
+    def keep_for_later(self, name: str) -> None:
+        """Keep what a variable is until the function ends that makes it its own."""
+        self.locals[-1].setdefault(name, self.variables.get(name))
 
     def value(self, name: str, index: str | None = None) -> str | None:
         """Return a variable's value, of an array the item at an index; `None` where it is not set."""
@@ -70,6 +77,8 @@ class ShellState:
 
     def set(self, name: str, value: str | Array, index: str | None = None) -> None:
         """Set a variable, or one item of an array."""
+        if self.exports_all:
+            self.exported.add(name)
         if index is None or isinstance(value, dict):
             self.variables[name] = value
             return
@@ -92,7 +101,7 @@ class ShellState:
 
     def is_exported(self, name: str) -> bool:
         """Whether commands get a variable."""
-        return self.exports_all or name in self.exported
+        return name in self.exported
 
 
 class ShellNumbers(MutableMapping[str, str]):

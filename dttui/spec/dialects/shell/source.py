@@ -18,6 +18,8 @@ _CHANGED = re.compile(
 """What the parser gets otherwise than it was written."""
 _LONGEST_LINE = 10_000
 """Of a longer one columns are counted in bytes."""
+_ASIDE = re.compile(r"`#[^`\n]*`")
+"""A comment amid a command, as people write it."""
 _DANGLING = re.compile(r"\\\s*\Z")
 
 
@@ -29,7 +31,7 @@ class Source:
     """
 
     def __init__(self, text: str, holes: OpenParts) -> None:
-        written = _DANGLING.sub("\n", text)
+        written = _DANGLING.sub("\n", _ASIDE.sub(lambda match: " " * len(match[0]), text))
         pieces: list[bytes] = []
         self._changes: list[tuple[int, int, bytes]] = []
         at = length = 0
