@@ -205,7 +205,7 @@ CONTAINER = "spec.pytorchReplicaSpecs.Master.template.spec.containers"
         ),
         (PYTORCH.replace("containers:", "containrs:"), f"{CONTAINER}: PyTorchJob: there is no container"),
         (MPI.replace("Launcher", "Lunch"), "MPIJob: it has no Launcher"),
-        (MPI.replace("python, train.py", "/home/mpiuser/pi"), '"pi" is no program in Python'),
+        (MPI.replace("python, train.py", "/home/mpiuser/pi"), '"/home/mpiuser/pi" is no program in Python'),
         (
             MPI.replace("              command: [mpirun]\n", "").replace("[-np", "[--np"),
             "what it starts is not said here",
