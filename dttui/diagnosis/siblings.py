@@ -36,8 +36,8 @@ def with_sibling(cause: Cause, failure: Failed, evidence: Evidence, known: Mappi
 
 def _has_sibling(failure: Failed, evidence: Evidence) -> bool:
     ranks = next((node.ranks for node in evidence.nodes if node.name == failure.node), ())
-    if failure.rank not in ranks:
-        return False
+    if failure.rank not in ranks or failure.rank == min(ranks):
+        return False  # What one rank of a host opens is opened by its first: a stranger has it.
     # Whoever failed by itself may have done so before it came to the port; who was ended by a signal had it, or waited.
     failed = {item.rank for item in evidence.failures if item.node == failure.node and not _was_ended(item)}
     return any(rank != failure.rank and rank not in failed for rank in ranks)

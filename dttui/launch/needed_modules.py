@@ -11,7 +11,7 @@ import functools
 import os
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,8 @@ _OF_DTTUI = frozenset({"dttui_collectives"})
 _IMPLIED = {"torch.utils.tensorboard": "tensorboard"}
 """Modules that import another one which their package does without."""
 _IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
+_OF_SYS = ("path", "modules", "meta_path", "path_hooks")
+"""Of `sys`, what decides where modules come from."""
 _SILENCE = threading.Lock()
 
 
@@ -159,13 +161,25 @@ def _read(path: Path, _changed_at: int) -> _Imports:
 
 
 def _changes_path(tree: ast.Module) -> bool:
-    """Whether modules may be found elsewhere than where Python looks by itself: by `sys.path`, or by `site`."""
+    """Whether modules may come from elsewhere than they are found now: by `sys.path`, `site`, or pip."""
+    aliases = {"sys"}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and node.attr in ("path", "meta_path", "path_hooks"):
-            if isinstance(node.value, ast.Name) and node.value.id == "sys":
-                return True
-        elif isinstance(node, ast.Attribute) and node.attr == "addsitedir":
+        if isinstance(node, ast.Import):
+            aliases |= {item.asname for item in node.names if item.name == "sys" and item.asname is not None}
+        elif isinstance(node, ast.ImportFrom) and node.module == "sys" and {n.name for n in node.names} & {*_OF_SYS}:
             return True
+    return any(_is_change(node, aliases) for node in ast.walk(tree))
+
+
+def _is_change(node: ast.AST, aliases: Collection[str]) -> bool:
+    if isinstance(node, ast.Attribute):
+        is_of_sys = isinstance(node.value, ast.Name) and node.value.id in aliases and node.attr in _OF_SYS
+        return is_of_sys or node.attr == "addsitedir"
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return "pip install" in node.value
+    if isinstance(node, (ast.List, ast.Tuple)):
+        words = {item.value for item in node.elts if isinstance(item, ast.Constant)}
+        return {"pip", "install"} <= words
     return False
 
 

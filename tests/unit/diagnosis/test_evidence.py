@@ -138,7 +138,7 @@ def test_a_report_without_a_step_takes_no_step_away(
     (other,) = [line for line in told.splitlines() if line.startswith("  rank 0 on a  ")]
     assert other.endswith(" · step 7 · loss 2.5000")
     (facts,) = [line for line in told.splitlines() if line.startswith("node b    rank 1")]
-    assert facts.endswith("    step 7")
+    assert facts.endswith("    step 7    loss nan")
     assert main(["diagnose", directory.job_id, "--output", "json"]) == 100
     first = json.loads(capsys.readouterr().out)["first_failure"]
     assert (first["step"], first["loss"]) == (7, None)

@@ -50,6 +50,11 @@ def demands(directory: Path, run: Run = SCRIPT, /, **files: str) -> dict[str, st
         ("import dttui_collectives", {}),
         ("from . import missing", {}),
         ("import sys\nsys.path.insert(0, '../lib')\nimport ours", {"sys": "likely", "ours": "likely"}),
+        ("import sys as s\ns.path.insert(0, '../lib')\nimport ours", {"sys": "likely", "ours": "likely"}),
+        ("from sys import path\npath.insert(0, '../lib')\nimport ours", {"sys": "likely", "ours": "likely"}),
+        ("import sys\nsys.modules['ours'] = sys\nimport ours", {"sys": "likely", "ours": "likely"}),
+        ("import os\nos.system('pip install einops')\nimport einops", {"os": "likely", "einops": "likely"}),
+        ("import subprocess as p\np.run(['pip', 'install', 'x'])\nimport x", {"subprocess": "likely", "x": "likely"}),
         ("import broken(", {}),
     ],
 )
