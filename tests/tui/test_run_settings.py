@@ -53,7 +53,7 @@ async def test_options_are_written_into_the_job_and_what_is_wrong_is_said_at_the
         await open_dialog(app, pilot, "t", SectionDialog)
         shown = screen_text(app)
         assert "Options of DeepSpeed" in shown
-        assert "deepspeed | trainer | none" in shown
+        assert "deepspeed | trainer | accelerate | none" in shown
         assert "How the script is given the file" in shown
         field(app, "gradient_clipping").focus()
         field(app, "gradient_clipping").value = "much"
