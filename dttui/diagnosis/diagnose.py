@@ -9,12 +9,11 @@ from dataclasses import replace
 
 from dtagent.protocol.events import JobState, NodeStanding
 
-from dttui.agent_words import agent_text
 from dttui.diagnosis import failure_places, standing
-from dttui.diagnosis.advice import EXCHANGE, FREE_DISK, HANGING, LATE_RANK, SAME_CALLS, SILENT_RANK
+from dttui.diagnosis.advice import FREE_DISK, HANGING, LATE_RANK, SAME_CALLS, SILENT_RANK
 from dttui.diagnosis.causes import TRACED, UNTRACED, Recognised, asked_bytes, by_signal, recognise, tell
 from dttui.diagnosis.exceptions import chain, crash_begins, crash_in, exceptions_in, raised_at
-from dttui.diagnosis.last_readings import Before, XidKind, read_before, xid_kind
+from dttui.diagnosis.measured import before_failure, with_readings
 from dttui.diagnosis.models import (
     ENDED_WITH_OTHERS,
     Cause,
@@ -28,7 +27,6 @@ from dttui.diagnosis.models import (
     Other,
 )
 from dttui.diagnosis.others import other_ranks, suspect
-from dttui.diagnosis.out_of_memory import weighed
 from dttui.diagnosis.recogniser import MAX_FIELD
 from dttui.diagnosis.refused import refused_by_script
 from dttui.diagnosis.siblings import PORT_IN_USE, with_sibling
@@ -59,10 +57,6 @@ CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFP
 """Signals of which Python tells where it was, as ranks have it do."""
 _ANYTHING = "\0"
 """Stands for a host's name or interpreter; no text has it."""
-_GPU_DOUBT = frozenset(
-    {"cuda-error", "cuda-fault", "gpu-ecc", "gpu-lost", "nccl-error", "segfault", "aborted", "killed", "exit-code"}
-)
-"""Causes that a critical error of the GPU explains better."""
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
@@ -79,9 +73,9 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         advice = cause.advice if cause is not None else ()
         return Diagnosis(evidence, evidence.reason, None, tuple(explained), cause, None, others, advice)
     also = tuple(item for item in explained if item is not first)
-    before = _before(first.failure, evidence)
+    before = before_failure(first.failure, evidence)
     shared = _on_all_hosts(first, decisive, evidence)
-    cause = _with_readings(shared, before, evidence)
+    cause = with_readings(shared, before, evidence)
     if cause.code == ENDED_WITH_OTHERS:
         # No other failure is a cause of its own, so it was not for one of them.
         cause = _by_signal(signal.SIGTERM, _fields(first.failure, evidence), ())
@@ -430,66 +424,6 @@ def _lost(evidence: Evidence) -> list[Failed]:
                 )
             )
     return found
-
-
-def _before(failure: Failed, evidence: Evidence) -> Before | None:
-    node = next((item for item in evidence.nodes if item.name == failure.node), None)
-    if node is None:
-        return None
-    found = [
-        read_before(node.readings, failure.time, evidence.job_id, failure.rank, gpu)
-        for gpu in _gpus(node, failure.rank) or (None,)
-    ]
-    # Of several, the one that says most: whose error it may be, else whose memory was the fullest.
-    return max(found, key=_tells)
-
-
-def _gpus(node: NodeEvidence, rank: int | None) -> tuple[int, ...]:
-    """Return the GPUs that a rank drives: all of a node's where it is the only one there."""
-    if rank not in node.ranks:
-        return ()
-    if len(node.ranks) == 1:
-        return node.gpu_ids
-    local = node.ranks.index(rank)
-    return node.gpu_ids[local : local + 1]
-
-
-def _tells(before: Before | None) -> tuple[bool, bool, float]:
-    gpu = before.gpu if before is not None else None
-    if gpu is None:
-        return False, False, 0.0
-    return gpu.error is not None, gpu.xid is not None, (gpu.memory_peak_mib or 0) / (gpu.memory_total_mib or 1)
-
-
-def _with_readings(first: Explained, before: Before | None, evidence: Evidence) -> Cause:
-    """Return the cause, made better by what was measured: a critical error of the GPU, memory that was full."""
-    cause, failure = first.cause, first.failure
-    if before is None:
-        before = Before(0, None)
-    gpu = before.gpu
-    if gpu is not None and gpu.error and cause.code in _GPU_DOUBT:
-        words = _("GPU {index} of {host} could not be read any more: {error}.")
-        return replace(
-            cause,
-            code="gpu-lost",
-            words=words.format(index=gpu.index, host=failure.node, error=agent_text(gpu.error, gpu.error_notice)),
-            advice=(tell(EXCHANGE, {}),),
-            confidence=Confidence.LIKELY,
-        )
-    if gpu is not None and gpu.xid is not None and cause.code in _GPU_DOUBT:
-        kind, meaning = xid_kind(gpu.xid)
-        words = _("GPU {index} of {host} reported Xid {number}: {meaning}.")
-        told = words.format(index=gpu.index, host=failure.node, number=gpu.xid, meaning=meaning)
-        if kind is XidKind.PROGRAM:
-            return replace(cause, words=f"{cause.words} {told}")
-        advice = tell(EXCHANGE, {})
-        return replace(cause, code="gpu-xid", words=told, advice=(advice,), confidence=Confidence.LIKELY)
-    if cause.code == "exit-code" and evidence.broken_metrics:
-        words = _("Its loss had stopped being a number: {what}")
-        return replace(
-            cause, code="not-finite", words=words.format(what=evidence.broken_metrics[0]), confidence=Confidence.LIKELY
-        )
-    return weighed(cause, failure, before)
 
 
 def _with_suspects(

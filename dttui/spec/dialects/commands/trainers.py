@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from dttui.i18n import _
@@ -108,14 +108,7 @@ def torchrun(launch: Launch, words: Words, *, spelt: int = 1) -> None:
             "torch.distributed.launch passed --local-rank to the script; here it finds LOCAL_RANK in its environment"
         )
         launch.remark(said, message, _("A script that knows --local-rank alone has to read LOCAL_RANK."))
-    kind = (
-        ProgramKind.MODULE
-        if "--module" in given_names
-        else ProgramKind.COMMAND
-        if "--no-python" in given_names
-        else ProgramKind.SCRIPT
-    )
-    start(launch, kind, rest, words[-1])
+    start(launch, _kind_of(given), rest, words[-1])
 
 
 def _take_torchrun(launch: Launch, said: GivenValue, option: Given, given_names: set[str]) -> None:
@@ -144,31 +137,15 @@ def deepspeed(launch: Launch, words: Words, *, spelt: int = 1) -> None:
     given, rest = _DEEPSPEED.parse(words[spelt:])
     launch.launchers.append("deepspeed")
     launch.framework, launch.is_framework_implied = "deepspeed", False
-    given_names = {option.name for option in given}
-    for option in given:
-        said = launch.take(option.name, option)
-        if option.name == "--num-nodes":
-            launch.nodes = said
-        elif option.name == "--num-gpus":
-            launch.per_node = said
-        elif option.name == "--hostfile":
-            launch.hostfile = said
-        elif option.name == "--include":
+    places = {"--num-nodes": "nodes", "--num-gpus": "per_node", "--hostfile": "hostfile", "--master-addr": "master"}
+    for option, said in _take_places(launch, given, places):
+        if option == "--include":
             _take_included(launch, said)
-        elif option.name == "--master-addr":
-            launch.master = said
-        elif option.name == "--master-port":
+        elif option == "--master-port":
             launch.leave_out(said, _("the port is chosen at the start, from the master's port_range"))
-        elif option.name not in ("--module", "--no-python", "--launcher", "--no-local-rank", "--node-rank", "--no-ssh"):
+        elif option not in ("--module", "--no-python", "--launcher", "--no-local-rank", "--node-rank", "--no-ssh"):
             launch.leave_out(said, _("DeepSpeed's own launcher's; dttui starts the ranks itself"))
-    kind = (
-        ProgramKind.MODULE
-        if "--module" in given_names
-        else ProgramKind.COMMAND
-        if "--no-python" in given_names
-        else ProgramKind.SCRIPT
-    )
-    start(launch, kind, rest, words[-1])
+    start(launch, _kind_of(given), rest, words[-1])
 
 
 def _take_included(launch: Launch, said: GivenValue) -> None:
@@ -198,56 +175,57 @@ def composer(launch: Launch, words: Words) -> None:
     """Take `composer OPTIONS script …`, of MosaicML."""
     given, rest = _COMPOSER.parse(words[1:])
     launch.launchers.append("composer")
-    given_names = {option.name for option in given}
-    for option in given:
-        said = launch.take(option.name, option)
-        if option.name == "--nproc":
-            launch.per_node = said
-        elif option.name == "--world-size":
-            launch.processes = said
-        elif option.name == "--master-addr":
-            launch.master = said
-    start(launch, ProgramKind.MODULE if "--module-mode" in given_names else ProgramKind.SCRIPT, rest, words[-1])
+    _take_places(launch, given, {"--nproc": "per_node", "--world-size": "processes", "--master-addr": "master"})
+    start(launch, _kind_of(given, "--module-mode"), rest, words[-1])
 
 
 def colossalai(launch: Launch, words: Words) -> None:
     """Take `colossalai run OPTIONS script …`."""
     given, rest = _COLOSSAL.parse(words[2:])
     launch.launchers.append("colossalai run")
-    given_names = {option.name for option in given}
-    for option in given:
-        said = launch.take(option.name, option)
-        if option.name == "--nproc-per-node":
-            launch.per_node = said
-        elif option.name == "--num-nodes":
-            launch.nodes = said
-        elif option.name == "--host":
+    places = {
+        "--nproc-per-node": "per_node",
+        "--num-nodes": "nodes",
+        "--hostfile": "hostfile",
+        "--master-addr": "master",
+    }
+    for option, said in _take_places(launch, given, places):
+        if option == "--host":
             launch.hosts = [(host, None) for host in said.text.split(",") if host and not said.is_open]
             launch.hosts_key = said.key
-        elif option.name == "--hostfile":
-            launch.hostfile = said
-        elif option.name == "--master-addr":
-            launch.master = said
-    start(launch, ProgramKind.MODULE if "--module" in given_names else ProgramKind.SCRIPT, rest, words[-1])
+    start(launch, _kind_of(given), rest, words[-1])
 
 
 def fabric(launch: Launch, words: Words) -> None:
     """Take `lightning run model OPTIONS script …`, and `fabric run …`."""
     given, rest = _FABRIC.parse(words[3 if words[0].text == "lightning" else 2 :])
     launch.launchers.append("lightning run")
+    places = {"--devices": "per_node", "--num-nodes": "nodes", "--main-address": "master"}
+    for option, said in _take_places(launch, given, places):
+        if option in ("--strategy", "--precision"):
+            hint = _("Give it to the script as one of run.args.")
+            launch.leave_out(said, _("Lightning's own"), hint, is_warning=True)
+    start(launch, ProgramKind.SCRIPT, rest, words[-1])
+
+
+def _take_places(launch: Launch, given: Sequence[Given], places: Mapping[str, str]) -> list[tuple[str, GivenValue]]:
+    """Take options that say how many, or where: by the attribute of the launch for each. Return the others."""
+    others: list[tuple[str, GivenValue]] = []
     for option in given:
         said = launch.take(option.name, option)
-        if option.name == "--devices":
-            launch.per_node = said
-        elif option.name == "--num-nodes":
-            launch.nodes = said
-        elif option.name == "--main-address":
-            launch.master = said
-        elif option.name in ("--strategy", "--precision"):
-            launch.leave_out(
-                said, _("Lightning's own"), _("Give it to the script as one of run.args."), is_warning=True
-            )
-    start(launch, ProgramKind.SCRIPT, rest, words[-1])
+        if option.name in places:
+            setattr(launch, places[option.name], said)
+        else:
+            others.append((option.name, said))
+    return others
+
+
+def _kind_of(given: Sequence[Given], module: str = "--module", program: str = "--no-python") -> ProgramKind:
+    """Return what the program is, as options say it."""
+    told = {option.name for option in given}
+    if module in told:
+        return ProgramKind.MODULE
+    return ProgramKind.COMMAND if program in told else ProgramKind.SCRIPT
 
 
 def torchx(launch: Launch, words: Words) -> None:
