@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,6 +80,8 @@ def test_expressions_for_loss_and_step_make_reports_of_lines_of_any_form(files: 
 
 def test_one_that_takes_without_end_is_dropped_and_the_others_go_on(searching: Any) -> None:
     own = searching(bad=HOSTILE, reward=r"return of (\d+)")
+    assert [numbers for _at, numbers in own.search(b"return of 6\n")] == [{"reward": 6.0}]  # Python has begun.
+    own.begin_look()
     began = time.monotonic()
     found = own.search("".join([f"{SLOW_LINE}\n" * 5, "return of 7\n"]).encode())
     assert time.monotonic() - began < own_metrics.ANSWER_S
@@ -94,10 +97,24 @@ def test_a_dropped_expression_is_told_beside_how_far_all_is_read(files: AttemptF
     assert last["dropped_patterns"] == ["bad"]
 
 
+def test_expressions_wait_for_an_interpreter_that_takes_long_to_begin(
+    searching: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    slow = tmp_path / "python"
+    slow.write_text(f'#!/bin/sh\nsleep 0.5\nexec {sys.executable} "$@"\n')
+    slow.chmod(0o755)
+    monkeypatch.setattr(own_metrics, "own_python", lambda: str(slow))
+    monkeypatch.setattr(own_metrics, "ANSWER_S", 0.3)
+    own = searching(reward=r"return of (\d+)")
+    assert [numbers for _at, numbers in own.search(b"return of 7\n")] == [{"reward": 7.0}]
+    assert own.dropped == []
+
+
 def test_a_process_that_does_not_answer_is_ended_and_nothing_waits_for_it(
     searching: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(own_metrics, "ANSWER_S", 0.2)
+    monkeypatch.setattr(own_metrics, "START_S", 0.2)
     monkeypatch.setattr(
         own_metrics,
         "_start",

@@ -28,6 +28,8 @@ MAX_LINES = 2000
 """Of one block of output that are looked at; of more the newest."""
 ANSWER_S = 2.0
 """For all lines of a block; whoever takes longer is ended."""
+START_S = 10.0
+"""For its start besides: on a busy host, or from a network file system, Python takes long to begin."""
 LOOK_S = 0.5
 """Of one look at an attempt, after which no more is asked until the next."""
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
@@ -91,9 +93,11 @@ class OwnMetrics:
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
+            within_s = ANSWER_S
             if self._worker is None:
                 self._worker = _start(self.patterns)
-            answer: dict[str, Any] = _converse(self._worker, request)
+                within_s += START_S
+            answer: dict[str, Any] = _converse(self._worker, request, within_s)
         except (OSError, ValueError):
             # It hangs or has died: nothing says by which of them.
             self.close()
@@ -187,9 +191,9 @@ def _start(patterns: dict[str, str]) -> subprocess.Popen[bytes]:
     return worker
 
 
-def _converse(worker: subprocess.Popen[bytes], request: dict[str, Any]) -> dict[str, Any]:
+def _converse(worker: subprocess.Popen[bytes], request: dict[str, Any], within_s: float) -> dict[str, Any]:
     """Send a request and return the answer. Raises OSError or ValueError where none comes in time."""
-    deadline = time.monotonic() + ANSWER_S
+    deadline = time.monotonic() + within_s
     _send(worker, request, deadline)
     assert worker.stdout is not None  # noqa: S101 - it was made with a pipe
     number, data = worker.stdout.fileno(), b""
