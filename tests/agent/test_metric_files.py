@@ -226,6 +226,23 @@ def test_a_record_without_bounds_is_refused() -> None:
         event_records(struct.pack("<QI", 1 << 60, 0) + b"\0" * 100)
 
 
+def test_an_image_among_scalars_is_passed_over_once_it_is_whole(out: Path) -> None:
+    image = struct.pack("<QI", (1 << 20) + 5, 0) + b"\0" * ((1 << 20) + 9)
+    path = out / "events.out.tfevents.1"
+    path.write_bytes(event(1, train__loss=2.0) + image[:500_000])
+    source = MetricSource(path)
+    assert [report["loss"] for report in source.new()] == [2.0]
+    with path.open("ab") as file:
+        file.write(image[500_000:] + event(2, train__loss=1.5))
+    found = [*source.new(), *source.new()]
+    assert (found[-1]["step"], found[-1]["loss"]) == (2, 1.5)
+    assert not source.is_given_up
+
+
+def test_strange_numbers_and_names_end_no_search() -> None:
+    assert report_of({"loss": 1, "epoch": float("nan"), "train/" * 700 + "loss": 2}) is not None
+
+
 def test_directories_come_from_arguments_and_from_where_ranks_run(tmp_path: Path) -> None:
     for name in ("work", "work/a", "b"):
         (tmp_path / name).mkdir()

@@ -37,10 +37,13 @@ class MalformedError(ValueError):
     """The bytes are no such records."""
 
 
-def event_records(data: bytes) -> tuple[list[Scalars], int]:
+def event_records(data: bytes, written: int | None = None) -> tuple[list[Scalars], int]:
     """Return the scalars of the whole records at the beginning of `data`, and how many bytes these take.
 
-    A record that is too long for one of scalars is passed over, though it may end behind `data`.
+    Args:
+        data: what comes from some record on.
+        written: bytes that the file has from there on, were they not in `data`: a record that is too long for one of
+            scalars is passed over once it is whole.
 
     Raises:
         MalformedError: it is no event file.
@@ -50,7 +53,7 @@ def event_records(data: bytes) -> tuple[list[Scalars], int]:
         (length,) = struct.unpack_from("<Q", data, at)
         if length > _LONGEST_RECORD:
             raise MalformedError("a record without bounds")
-        if length > MAX_RECORD_BYTES:
+        if length > MAX_RECORD_BYTES and at + 16 + length <= (written or 0):
             at += 16 + length
             continue
         if at + 16 + length > len(data):

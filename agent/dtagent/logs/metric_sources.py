@@ -60,6 +60,8 @@ class MetricSource:
         self.is_given_up = False
         self._offset = 0
         self._inode: int | None = None
+        self._written = 0
+        """Bytes of the file that are not read yet."""
         self._header: list[str] | None = None
         self._steps = _Steps()
         self._read: Callable[[bytes], tuple[list[Report], int]] = {
@@ -96,6 +98,7 @@ class MetricSource:
                 if not self.is_of_lines:
                     raise MalformedError("too long")
                 self._offset = info.st_size - MAX_READ_BYTES
+            self._written = info.st_size - self._offset
             data = os.pread(number, MAX_READ_BYTES, self._offset)
         finally:
             os.close(number)
@@ -135,7 +138,7 @@ class MetricSource:
         return found, end
 
     def _events(self, data: bytes) -> tuple[list[Report], int]:
-        scalars, taken = event_records(data)
+        scalars, taken = event_records(data, self._written)
         return self._joined(scalars), taken
 
     def _wandb(self, data: bytes) -> tuple[list[Report], int]:

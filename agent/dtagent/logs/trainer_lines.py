@@ -19,9 +19,6 @@ from dtagent.logs.trainer_places import LinePlace, StepCount, heading_of, place_
 from dtagent.logs.trainer_search import MAX_LINE_BYTES
 from dtagent.logs.trainer_tables import TableColumns, TableRow, box_row, columns_of
 
-MOST_BOXED = 64
-"""Numbers of one box that are kept."""
-
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _PREFIX = re.compile(r"^(?:\[default\d+\]:|\[\d+(?:,\d+)?\](?:<\w+>)?:|\[rank\d+\]:|\d{1,6}: (?=[{\[]))\s?")
 """What torchrun, horovodrun, torch's logging and srun put before a line."""

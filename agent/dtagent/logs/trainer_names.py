@@ -192,9 +192,14 @@ class Meaning(NamedTuple):
     metric: str | None = None
 
 
+_LONGEST_NAME = 200
+
+
 @lru_cache(maxsize=MOST_NAMES)
 def meaning_of(key: str) -> Meaning | None:
     """Return what a number of that name is; `None` where it is not known."""
+    if len(key) > _LONGEST_NAME:
+        return None
     group, _slash, rest = key.partition("/")
     if rest and group in _TRAINED and key not in _NAMES:
         return meaning_of(rest)
