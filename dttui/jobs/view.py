@@ -20,6 +20,7 @@ from dttui.jobs.exit_codes import told_cause
 from dttui.jobs.figures import Figure, figures_of
 from dttui.jobs.host_curves import HostCurves
 from dttui.jobs.joined_reports import carried, communication_of, joined
+from dttui.jobs.saved import SavedFiles, saved_lines, saved_of
 from dttui.redaction import Redaction
 from dttui.spec.severity import Severity
 from dttui.timestamps import elapsed_s
@@ -216,6 +217,8 @@ class JobView:
     """Rank → its newest report, with its last step and loss; of the newest attempt that has reported."""
     reported_in: int = 0
     """That attempt."""
+    saved: tuple[SavedFiles, ...] = ()
+    """What its attempts have written on their hosts, as far as that was told; the newest last."""
     aftermath: Aftermath = field(default_factory=Aftermath)
     """What later looks have found on hosts that were lost when it was over."""
     _numbers: list[int] = field(default_factory=list)
@@ -251,6 +254,7 @@ class JobView:
             EventKind.HEALTH: self._take_health,
             EventKind.STRAGGLER: self._take_straggler,
             EventKind.RANK_FAILED: self._fail,
+            EventKind.SAVED: self._take_saved,
             EventKind.OUTCOME: self._end,
         }.get(event.kind)
         if take is not None:
@@ -333,6 +337,10 @@ class JobView:
 
     def _take_straggler(self, event: Event) -> None:
         self.straggler = "" if event.data.get("severity") == Severity.INFO.value else event.message
+
+    def _take_saved(self, event: Event) -> None:
+        others = [item for item in self.saved if (item.node, item.attempt) != (event.node, event.attempt)]
+        self.saved = (*others, *saved_of(event))
 
     def _take_health(self, event: Event) -> None:
         if event.node not in self.nodes:
@@ -466,6 +474,7 @@ class JobView:
             others = len(known) - 1
             more = ngettext("and {count} more node", "and {count} more nodes", others).format(count=others)
             lines.append(f"{line} {more}" if others else line)
+        lines += saved_lines(self.saved, self.job_id)
         cut = [event.message for event in self.findings if event.data.get("code") == "log-cut"]
         lines += [f"⚠ {message}" for message in dict.fromkeys(cut)]
         return tuple(lines)

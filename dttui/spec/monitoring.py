@@ -126,6 +126,7 @@ ToldKind = Literal[
     "health",
     "straggler",
     "restarted",
+    "saved",
     "outcome",
 ]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dtagent.attempts import retention
 from dtagent.attempts.saved_walk import Found, Walk, as_text
+from dtagent.checkpoints.entries import is_of_others
 from dtagent.locations import AttemptFiles
 from dtagent.protocol.saved import MAX_LOOK_S, MAX_PLACES, PlaceKind, SavedPlace, SavedReply, SavedRequest
 from dtagent.system import untrusted_files
@@ -169,9 +170,21 @@ def written(walk: Walk, files: AttemptFiles, place: Place, places: Sequence[Plac
     """Yield the files of a place that are newer than a time; what is another place's is that one's."""
     others = {other.path for other in places if other.path != place.path}
     excluded = {*others, os.path.realpath(files.directory.parents[2])}
-    for found in walk.files(place.path, excluded, skips_hidden=place.kind is PlaceKind.WORK):
+    for found in walk.files(place.path, excluded, _SKIPS.get(place.kind)):
         if found.changed_at > since and os.path.join(place.path, found.path) not in others:
             yield found
+
+
+def _is_hidden(path: str) -> bool:
+    name = path.rpartition("/")[2]
+    return name.startswith(".") or name == "__pycache__"
+
+
+_SKIPS: dict[PlaceKind, Callable[[str], bool]] = {
+    PlaceKind.WORK: _is_hidden,
+    PlaceKind.CHECKPOINTS: lambda path: "/" not in path and is_of_others(path),
+}
+"""What in a place was not written by the script itself: caches, and copies that are kept for other nodes."""
 
 
 @dataclass

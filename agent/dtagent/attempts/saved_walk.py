@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -51,13 +51,15 @@ class Walk:
         """What was there and is no file that can be told."""
         return LeftOut(self.links, self.special, self.names, self.unreadable, self._examples)
 
-    def files(self, top: str, excluded: Collection[str] = (), *, skips_hidden: bool = False) -> Iterator[Found]:
+    def files(
+        self, top: str, excluded: Collection[str] = (), skips: Callable[[str], bool] | None = None
+    ) -> Iterator[Found]:
         """Yield the files at and below a path, in the order of their names.
 
         Args:
             top: absolute, without links.
             excluded: directories that are not looked into.
-            skips_hidden: whether to leave out what begins with a dot, and what Python compiles.
+            skips: whether to leave a path out, relative to the top.
         """
         try:
             seen = os.lstat(top)
@@ -73,7 +75,7 @@ class Walk:
             below = []
             for name, info in self._entries_of(os.path.join(top, here) if here else top, here):
                 path = f"{here}/{name}" if here else name
-                if skips_hidden and (name.startswith(".") or name == "__pycache__"):
+                if skips is not None and skips(path):
                     continue
                 if stat.S_ISDIR(info.st_mode):
                     if os.path.join(top, path) in excluded:
