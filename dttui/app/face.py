@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from dttui.doctor.models import Checkup
     from dttui.errors import NotFinishedError, UsageError
     from dttui.export.rendered import Rendered
+    from dttui.fetching.models import FetchRequest, OnDone, OnListed, OnProgress, Report
     from dttui.fleet.live import EnvironmentStatus, Fleet
     from dttui.fleet.waiting import OnWait
-    from dttui.inventory.models import Environment
+    from dttui.inventory.models import Environment, Inventory
     from dttui.jobs.board import Board, Changed
     from dttui.jobs.directory import JobDirectory
     from dttui.jobs.following import JobFollower
@@ -341,6 +342,36 @@ class App(ForCaller):
         from dttui.launch.control import job_stacks
 
         return of_data(await job_stacks(directory, ranks, prompter))
+
+    @for_caller
+    async def fetch(
+        self,
+        directory: JobDirectory,
+        prompter: Prompter,
+        asked: FetchRequest,
+        inventory: Inventory | None = None,
+        *,
+        on_listed: OnListed,
+        on_progress: OnProgress,
+        on_done: OnDone,
+    ) -> Report:
+        """Bring files that a job has left on its hosts, those of the job's own inventory where none is given.
+
+        Raises:
+            UsageError: there is no such attempt or node, or nothing can be written where they are to go.
+        """
+        from dttui.fetching.fetch import fetch_files
+
+        return await fetch_files(
+            directory,
+            asked,
+            inventory,
+            self._ways.transport,
+            prompter,
+            on_listed=on_listed,
+            on_progress=on_progress,
+            on_done=on_done,
+        )
 
     @for_caller
     def diagnose(self, directory: JobDirectory, view: JobView) -> Diagnosis:

@@ -21,6 +21,7 @@ from dttui.cli.verb_arguments import (
     add_bench,
     add_calibrate,
     add_events,
+    add_fetch,
     add_history,
     add_init,
     add_job,
@@ -51,6 +52,7 @@ COMMANDS = {
     "logs": ("inspect", "logs"),
     "diagnose": ("diagnosing", "diagnose_job"),
     "stacks": ("stacks", "stacks"),
+    "fetch": ("fetching", "fetch"),
     "replay": ("replaying", "replay"),
     "remove": ("removing", "remove_jobs"),
     "envs": ("environments", "envs"),
@@ -83,7 +85,7 @@ DRY = (
     "import",
 )
 """Verbs that do something, and say with `--dry-run` what that would be."""
-BOUNDED = (*DRY, "doctor", "queue", "stacks")
+BOUNDED = (*DRY, "doctor", "queue", "stacks", "fetch")
 """Verbs that take time, which `--timeout` bounds."""
 
 
@@ -336,6 +338,8 @@ def make_parser(words: Collection[str] | None = None) -> ArgumentParser:
         ),
     )
     _add_raw(logs)
+    fetch_help = _("bring files from a job's hosts: what it has saved, or what is named; --list shows them")
+    add_fetch(verbs.add_parser("fetch", parents=[common, bounded], help=fetch_help))
     attach = verbs.add_parser(
         "attach",
         parents=[common, acting],

@@ -125,6 +125,11 @@ class Printer:
             sys.stderr.flush()
             self._has_open_line = True
 
+    @property
+    def rewrites(self) -> bool:
+        """Whether a line on stderr can be written over."""
+        return self._can_rewrite
+
     def close_line(self) -> None:
         """Take away a line that would be written over, before anything else is written to the terminal."""
         if self._has_open_line:

@@ -310,6 +310,15 @@ class Attempts:
             raise RpcError(ErrorCode.NO_SUCH_ATTEMPT, said)
         return files
 
+    def left(self, key: AttemptKey) -> AttemptFiles:
+        """Return the names of the files of an attempt of which there is anything, if only its checkpoints.
+
+        Raises:
+            RpcError: NO_SUCH_ATTEMPT.
+        """
+        files = self._files(key)
+        return files if files.directory.is_dir() else self.files(key)
+
     def _of_job(self, job_id: str) -> list[AttemptFiles]:
         return list(preparation.known(self._root, job_id))
 

@@ -159,11 +159,14 @@ def look(files: AttemptFiles, request: SavedRequest) -> SavedReply:
 
 
 def started_at(files: AttemptFiles) -> float | None:
-    """Return when an attempt was started, by this host's clock; `None` where it was not, or that is not known."""
+    """Return when an attempt was started, by this host's clock; `None` where it was not.
+
+    Of one of which only checkpoints are left, that is at the beginning of time.
+    """
     try:
         return files.start.lstat().st_mtime
     except OSError:
-        return None
+        return None if files.prepared.exists() or files.discarded.exists() else 0.0
 
 
 def written(walk: Walk, files: AttemptFiles, place: Place, places: Sequence[Place], since: float) -> Iterator[Found]:

@@ -188,7 +188,7 @@ class _Daemon:
         self._stack_workers = Workers("stacks", MAX_STACKS)
         self._listeners = Listeners()
         self._replication = Replication()
-        checks, checkpoints, saved = Checks(root), Checkpoints(), SavedFiles(self._attempts.files)
+        checks, checkpoints, saved = Checks(root), Checkpoints(), SavedFiles(self._attempts.left)
         self._training = Training()
         change = self._changes.in_turn
         status = change(self._attempts.status)
