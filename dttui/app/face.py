@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dttui.doctor.models import Checkup
     from dttui.errors import NotFinishedError, UsageError
     from dttui.export.rendered import Rendered
+    from dttui.fetching.keeping import KeptOn
     from dttui.fetching.models import FetchRequest, OnDone, OnListed, OnProgress, Report
     from dttui.fleet.live import EnvironmentStatus, Fleet
     from dttui.fleet.waiting import OnWait
@@ -372,6 +373,15 @@ class App(ForCaller):
             on_progress=on_progress,
             on_done=on_done,
         )
+
+    @for_caller
+    async def keep(
+        self, directory: JobDirectory, prompter: Prompter, inventory: Inventory | None = None, *, keeps: bool
+    ) -> list[KeptOn]:
+        """Have a job's hosts keep what it has left there, or let it go when its time has come; see `keep_on_hosts`."""
+        from dttui.fetching.keeping import keep_on_hosts
+
+        return await keep_on_hosts(directory, inventory, self._ways.transport, prompter, keeps=keeps)
 
     @for_caller
     def diagnose(self, directory: JobDirectory, view: JobView) -> Diagnosis:

@@ -346,7 +346,7 @@ def job_document(view: JobView, directory: JobDirectory) -> dict[str, Any]:
         "figures": {name: asdict(figure) for name, figure in view.figures.items()},
         "versions": view.versions,
         "checkpoints": {name: node.checkpoints for name, node in view.nodes.items() if node.checkpoints},
-        "saved": [asdict(item) for item in view.saved],
+        "saved": [asdict(item) for item in view.kept_saved],
         "directory": str(directory.path),
     }
 

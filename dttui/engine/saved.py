@@ -12,7 +12,7 @@ from dtagent.protocol.saved import SavedReply, SavedRequest
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.i18n import nmsg
-from dttui.jobs.saved import PLACES, SavedFiles
+from dttui.jobs.saved import IS_KEPT, PLACES, SavedFiles
 from dttui.words import size_text
 
 LOOK_S = 8.0
@@ -54,5 +54,6 @@ async def _tell(log: AttemptLog, node: NodeRun) -> None:
         host=node.name,
         size=size_text(sum(item.size_bytes for item in saved)),
     )
-    places = [{key: value for key, value in asdict(item).items() if key not in ("node", "attempt")} for item in saved]
-    log.add(EventKind.SAVED, message, node=node.name, data={PLACES: places, "is_kept": reply.is_kept})
+    own = ("node", "attempt", IS_KEPT)
+    places = [{key: value for key, value in asdict(item).items() if key not in own} for item in saved]
+    log.add(EventKind.SAVED, message, node=node.name, data={PLACES: places, IS_KEPT: reply.is_kept})

@@ -58,6 +58,22 @@ def hosts_of(
     return attempt, hosts
 
 
+def all_hosts_of(directory: JobDirectory, inventory: Inventory | None) -> dict[str, tuple[Environment, list[str]]]:
+    """Return every host that an attempt ran on → its environment, and what the job is called there.
+
+    Raises:
+        UsageError: there is none, or an environment is not known any more.
+    """
+    found: dict[str, tuple[Environment, list[str]]] = {}
+    attempts: list[int | None] = [*_attempts_of(directory)]
+    for attempt in attempts or [None]:  # Which is refused with why there is none.
+        for environment, key in hosts_of(directory, FetchRequest(attempt=attempt), inventory)[1]:
+            job_ids = found.setdefault(environment.name, (environment, []))[1]
+            if key.job_id not in job_ids:
+                job_ids.append(key.job_id)
+    return found
+
+
 def _attempts_of(directory: JobDirectory) -> list[int]:
     """Return the attempts that came as far as a start, the newest last."""
     found = []

@@ -123,8 +123,8 @@ def _named(node: str, found: _Collected) -> Listing:
             names[index] = _name_of(place, index, {name for name in names.values() if name})
     doubled = 0
     for index, path, size, time_ns, inode in found.rows:
-        place = found.places[index].path
-        source = f"{place.rstrip('/')}/{path}" if path else place
+        top = found.places[index].path
+        source = f"{top.rstrip('/')}/{path}" if path else top
         target = "/".join(part for part in (names[index], path) if part)
         if source in sources:
             continue

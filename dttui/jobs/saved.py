@@ -12,7 +12,7 @@ from dttui.i18n import _, ngettext
 from dttui.jobs.decoding import taken
 from dttui.words import listed, moment, size_text
 
-PLACES = "places"
+PLACES, IS_KEPT = "places", "is_kept"
 """In the data of an event of kind `saved`."""
 MOST_LINES = 8
 """Places that are told in words; the others are counted."""
@@ -36,6 +36,8 @@ class SavedFiles:
     """Whether all of it was looked at: there may be more."""
     goes_at: float | None = None
     """Unix time, the login node's clock, from which on the host's agent may remove it; `None` where it never does."""
+    is_kept: bool = False
+    """Whether its host keeps it all the same."""
     node: str = ""
     attempt: int = 0
 
@@ -45,7 +47,8 @@ def saved_of(event: Event) -> tuple[SavedFiles, ...]:
     found: list[SavedFiles] = []
     with contextlib.suppress(ValueError):
         found = taken(list[SavedFiles], event.data.get(PLACES, []))
-    return tuple(replace(item, node=event.node or "", attempt=event.attempt or 0) for item in found)
+    node, attempt, is_kept = event.node or "", event.attempt or 0, bool(event.data.get(IS_KEPT))
+    return tuple(replace(item, node=node, attempt=attempt, is_kept=is_kept) for item in found)
 
 
 def saved_lines(saved: Sequence[SavedFiles], job_id: str) -> Iterator[str]:
@@ -80,6 +83,8 @@ def _hour(item: SavedFiles) -> float | None:
 
 
 def _until(item: SavedFiles) -> str:
+    if item.is_kept:
+        return _("kept")
     if item.goes_at is None:
         return _("stays there until somebody removes it")
     return _("may go from {time} on, once newer jobs are there").format(time=moment(item.goes_at))

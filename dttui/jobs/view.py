@@ -219,6 +219,8 @@ class JobView:
     """That attempt."""
     saved: tuple[SavedFiles, ...] = ()
     """What its attempts have written on their hosts, as far as that was told; the newest last."""
+    is_kept: bool | None = None
+    """What its hosts were told later of that: to keep it, or not; `None` where they were told nothing."""
     aftermath: Aftermath = field(default_factory=Aftermath)
     """What later looks have found on hosts that were lost when it was over."""
     _numbers: list[int] = field(default_factory=list)
@@ -351,6 +353,13 @@ class JobView:
         node.unhealthy_since = None if is_well else float(event.data.get("since", event.time))
 
     @property
+    def kept_saved(self) -> tuple[SavedFiles, ...]:
+        """What its attempts have written, with whether it is kept as the hosts were told last."""
+        if self.is_kept is None:
+            return self.saved
+        return tuple(replace(item, is_kept=self.is_kept) for item in self.saved)
+
+    @property
     def went_wrong(self) -> bool:
         """Whether it is over, and has failed or was stopped."""
         return self.state in (JobState.FAILED, JobState.CANCELLED)
@@ -474,7 +483,7 @@ class JobView:
             others = len(known) - 1
             more = ngettext("and {count} more node", "and {count} more nodes", others).format(count=others)
             lines.append(f"{line} {more}" if others else line)
-        lines += saved_lines(self.saved, self.job_id)
+        lines += saved_lines(self.kept_saved, self.job_id)
         cut = [event.message for event in self.findings if event.data.get("code") == "log-cut"]
         lines += [f"⚠ {message}" for message in dict.fromkeys(cut)]
         return tuple(lines)

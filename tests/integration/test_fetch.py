@@ -197,3 +197,32 @@ def test_another_file_of_the_name_is_left_alone_without_force(deployed: Lab, tmp
     found = {path.name: path.read_text() for path in (target / "work").iterdir()}
     assert found == {"result.txt": "theirs\n", "new.txt": "new\n"}
     assert os.stat(target / "work/result.txt").st_mode & 0o777 == 0o600
+
+
+def test_what_a_job_leaves_is_kept_when_it_is_started_so_and_until_a_person_says_otherwise(
+    deployed: Lab, tmp_path: Path
+) -> None:
+    inventory = deployed.inventory(tmp_path / "inventory.yaml")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/sent.txt").write_text("sent")
+    job = shell_job(tmp_path, {"gpu1": 1, "gpu2": 1}, "echo theirs > result.txt", workdir="src")
+    done = dttui("--apply", job, "--inventory", inventory, "--keep", "--output", "json")
+    assert done.returncode == 0, done.stderr
+    document = result_of(done)
+    job_id = document["job_id"]
+    assert [item["is_kept"] for item in document["saved"]] == [True, True]
+    marker = str(Path(document["saved"][0]["path"]).parent / "keep")
+
+    def marked() -> list[bool]:
+        return [deployed[name].run(["test", "-e", marker], check=False).returncode == 0 for name in ("gpu1", "gpu2")]
+
+    assert marked() == [True, True]
+    told = dttui("status", job_id).stdout
+    assert told.count("; kept\n") == 1, "both hosts have the same, told once"
+    off = dttui("keep", job_id, "--off")
+    assert (off.returncode, off.stdout.count("goes when its time has come: /")) == (0, 2), off.stderr
+    assert marked() == [False, False]
+    assert "may go from" in dttui("status", job_id).stdout
+    again = dttui("keep", job_id, "--output", "json")
+    assert [host["node"] for host in result_of(again)["hosts"]] == ["gpu1", "gpu2"]
+    assert marked() == [True, True]

@@ -46,6 +46,7 @@ def list_files(files: AttemptFiles, request: FilesRequest) -> FilesReply:
         RpcError: INVALID_PARAMS for too many paths, or one that is none.
     """
     walk = Walk(min(max(request.seconds, 0.1), MAX_LOOK_S))
+    found: Iterator[tuple[int, Found]]
     if request.paths:
         asked = _asked(files, request.paths)
         found = ((index, item) for index, (real, told) in enumerate(asked) for item in _all_of(walk, real, told))

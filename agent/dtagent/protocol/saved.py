@@ -68,8 +68,8 @@ class SavedPlace:
     is_whole: bool = True
     """Whether all of it was looked at."""
     goes_at: float | None = None
-    """Unix time, this host's clock, from which on the agent may remove it, once enough newer attempts are here; `None`
-    where it never does."""
+    """Unix time, this host's clock, from which on the agent may remove it, once enough newer attempts are here and
+    unless it is kept; `None` where it never does."""
 
 
 @dataclass(frozen=True)

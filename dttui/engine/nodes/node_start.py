@@ -68,6 +68,7 @@ class NodeStart:
             asked_at=use.asked_at,
             for_s=use.for_s,
             may_restart=use.may_restart,
+            keeps=use.keeps,
         )
         deadline = asyncio.get_running_loop().time() + CONTENTION_S
         while True:
