@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from dttui.doctor.models import Site as Site
     from dttui.doctor.models import Trouble as Trouble
     from dttui.fetching.models import FetchedFile as FetchedFile
-    from dttui.fetching.models import FetchRequest as FetchRequest
+    from dttui.fetching.models import FileOutcome as FileOutcome
     from dttui.fetching.models import Listing as Listing
-    from dttui.fetching.models import Outcome as Outcome
     from dttui.fetching.models import Progress as Progress
     from dttui.fetching.models import RemoteFile as RemoteFile
     from dttui.fetching.models import Report as Report

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from dttui.doctor.models import Checkup
     from dttui.errors import NotFinishedError, UsageError
     from dttui.export.rendered import Rendered
-    from dttui.fetching.keeping import KeptOn
-    from dttui.fetching.models import FetchRequest, OnDone, OnListed, OnProgress, Report
+    from dttui.fetching.kept_directories import KeptOn
+    from dttui.fetching.models import OnDone, OnListed, OnProgress, Report
     from dttui.fleet.live import EnvironmentStatus, Fleet
     from dttui.fleet.waiting import OnWait
     from dttui.inventory.models import Environment, Inventory
@@ -349,23 +349,30 @@ class App(ForCaller):
         self,
         directory: JobDirectory,
         prompter: Prompter,
-        asked: FetchRequest,
+        paths: Sequence[str] = (),
         inventory: Inventory | None = None,
         *,
+        nodes: Sequence[str] = (),
+        attempt: int | None = None,
+        into: Path | None = None,
+        replaces: bool = False,
         on_listed: OnListed,
         on_progress: OnProgress,
         on_done: OnDone,
     ) -> Report:
-        """Bring files that a job has left on its hosts, those of the job's own inventory where none is given.
+        """Bring files that a job has left on its hosts, or list them; see `FetchRequest` and `fetch_files`.
+
+        The hosts are those of the job's own inventory where none is given.
 
         Raises:
             UsageError: there is no such attempt or node, or nothing can be written where they are to go.
         """
         from dttui.fetching.fetch import fetch_files
+        from dttui.fetching.models import FetchRequest
 
         return await fetch_files(
             directory,
-            asked,
+            FetchRequest(tuple(paths), tuple(nodes), attempt, into, replaces),
             inventory,
             self._ways.transport,
             prompter,
@@ -379,7 +386,7 @@ class App(ForCaller):
         self, directory: JobDirectory, prompter: Prompter, inventory: Inventory | None = None, *, keeps: bool
     ) -> list[KeptOn]:
         """Have a job's hosts keep what it has left there, or let it go when its time has come; see `keep_on_hosts`."""
-        from dttui.fetching.keeping import keep_on_hosts
+        from dttui.fetching.kept_directories import keep_on_hosts
 
         return await keep_on_hosts(directory, inventory, self._ways.transport, prompter, keeps=keeps)
 

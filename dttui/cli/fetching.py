@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dttui import jobs
-from dttui.app import App, FetchedFile, FetchRequest, Listing, Outcome, Progress, RemoteFile, Report
+from dttui.app import App, FetchedFile, FileOutcome, Listing, Progress, RemoteFile, Report
 from dttui.cli.printing import Printer, one_line, print_document, print_rows, print_table
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import read_inventory
@@ -33,7 +33,6 @@ async def fetch(options: Namespace) -> int:
         other = "-o" if options.into is not None else "--force"
         raise UsageError(_("{option} and {other} exclude each other").format(option="--list", other=other))
     into = None if options.list else Path(options.into or directory.job_id)
-    asked = FetchRequest(tuple(options.path), tuple(options.node), options.attempt, into, options.force)
     options.unfinished = _("What came stays: the same command goes on from it.")
     options.interrupted = _("interrupted; the same command goes on from what has come")
     inventory: Inventory | None = read_inventory(options) if options.inventory or options.demo else None
@@ -42,8 +41,12 @@ async def fetch(options: Namespace) -> int:
         report = await app.fetch(
             directory,
             TerminalPrompter(),
-            asked,
+            options.path,
             inventory,
+            nodes=options.node,
+            attempt=options.attempt,
+            into=into,
+            replaces=options.force,
             on_listed=shown.listed,
             on_progress=shown.progress,
             on_done=shown.done,
@@ -96,8 +99,8 @@ class _Shown:
         if self._output == "jsonl":
             print_document(_row(item.file, item), self._output)
         elif item.reason and self._bad < MOST_NOTES:
-            self._bad += item.outcome is not Outcome.FETCHED
-            mark = "·" if item.outcome is Outcome.FETCHED else "✗"
+            self._bad += item.outcome is not FileOutcome.FETCHED
+            mark = "·" if item.outcome is FileOutcome.FETCHED else "✗"
             self._printer.note(one_line(f"{mark} {item.file.node} {item.file.target}: {item.reason}"))
 
     def report(self, report: Report, *, is_list: bool) -> None:
@@ -132,8 +135,8 @@ class _Shown:
 
 def _result(report: Report) -> str:
     """Return in words what is here now."""
-    here = [item for item in report.done if item.outcome in (Outcome.FETCHED, Outcome.HERE)]
-    before = sum(item.outcome is Outcome.HERE for item in here)
+    here = [item for item in report.done if item.is_here]
+    before = sum(item.outcome is FileOutcome.HERE for item in here)
     files = ngettext("{count} file", "{count} files", len(here)).format(count=f"{len(here):,}")
     text = _("{path}: {files}, {size}, each as it is on its host").format(
         path=report.directory, files=files, size=size_text(report.size_bytes)
@@ -165,6 +168,6 @@ def _exit_code(report: Report) -> int:
     outcomes = {item.outcome for item in report.done}
     if any(listing.error for listing in report.listings):
         return ExitCode.UNREACHABLE
-    if Outcome.IN_THE_WAY in outcomes or any(listing.missing for listing in report.listings):
+    if FileOutcome.IN_THE_WAY in outcomes or any(listing.missing for listing in report.listings):
         return ExitCode.USAGE
-    return ExitCode.NOT_FINISHED if outcomes - {Outcome.FETCHED, Outcome.HERE} else ExitCode.OK
+    return ExitCode.NOT_FINISHED if outcomes - {FileOutcome.FETCHED, FileOutcome.HERE} else ExitCode.OK

@@ -30,7 +30,7 @@ from dttui.engine.nodes.node_record import Shared, Steps
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.recovered import RecoveredState, read_history
 from dttui.engine.refused_nodes import NodeRefusal, refused_nodes
-from dttui.engine.saved import tell_saved
+from dttui.engine.saved_news import tell_saved
 from dttui.engine.stacks import ask_stacks
 from dttui.engine.start import GangStart, not_written
 from dttui.engine.warm import ask_warm

@@ -11,6 +11,7 @@ from pathlib import Path
 from dtagent.protocol.attempt_key import AttemptKey
 
 from dttui.errors import HostError, UsageError
+from dttui.fetching.file_transfer import FileTransfer
 from dttui.fetching.host_link import HostLink
 from dttui.fetching.hosts_of_job import hosts_of
 from dttui.fetching.listing import arranged, list_host
@@ -26,7 +27,6 @@ from dttui.fetching.models import (
     Report,
 )
 from dttui.fetching.target import Target
-from dttui.fetching.transfer import Transfer
 from dttui.i18n import _
 from dttui.inventory.models import Environment, Inventory
 from dttui.jobs import JobDirectory
@@ -144,7 +144,7 @@ class Fetch:
         async def bring(index: int, listing: Listing) -> None:
             async with places:
                 link = self._links[listing.node]
-                transfer = Transfer(link, target, replaces=replaces, on_bytes=on_bytes)
+                transfer = FileTransfer(link, target, replaces=replaces, on_bytes=on_bytes)
                 try:
                     await _bring_all(transfer, listing.files, report.done, on_done)
                 except HostError as error:
@@ -160,7 +160,9 @@ class Fetch:
         return report
 
 
-async def _bring_all(transfer: Transfer, files: Sequence[RemoteFile], done: list[FetchedFile], on_done: OnDone) -> None:
+async def _bring_all(
+    transfer: FileTransfer, files: Sequence[RemoteFile], done: list[FetchedFile], on_done: OnDone
+) -> None:
     """Bring files, a few at once. Raises HostError once the host has fallen silent."""
     waiting = iter(files)
 

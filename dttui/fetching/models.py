@@ -40,7 +40,7 @@ class FetchRequest:
     """Whether other files that have the places of these make way."""
 
 
-class Outcome(str, Enum):
+class FileOutcome(str, Enum):
     """What has become of a file."""
 
     FETCHED = "fetched"
@@ -59,9 +59,14 @@ class FetchedFile:
     """A file, and what has become of it."""
 
     file: RemoteFile
-    outcome: Outcome
+    outcome: FileOutcome
     reason: str = ""
     """In words, where it is not here now, or not as it is on the host."""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is here now."""
+        return self.outcome in (FileOutcome.FETCHED, FileOutcome.HERE)
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,7 @@ class Report:
     @property
     def size_bytes(self) -> int:
         """Of all files that are here now."""
-        return sum(item.file.size_bytes for item in self.done if item.outcome in (Outcome.FETCHED, Outcome.HERE))
+        return sum(item.file.size_bytes for item in self.done if item.is_here)
 
 
 OnListed = Callable[[Sequence[Listing]], None]

@@ -20,7 +20,7 @@ from dttui.jobs.exit_codes import told_cause
 from dttui.jobs.figures import Figure, figures_of
 from dttui.jobs.host_curves import HostCurves
 from dttui.jobs.joined_reports import carried, communication_of, joined
-from dttui.jobs.saved import SavedFiles, saved_lines, saved_of
+from dttui.jobs.saved_text import SavedFiles, saved_lines, saved_of
 from dttui.redaction import Redaction
 from dttui.spec.severity import Severity
 from dttui.timestamps import elapsed_s

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from dtagent.attempts import retention, saved_walk
 from dtagent.attempts.attempts import Attempts
-from dtagent.attempts.saved import named_outputs
+from dtagent.attempts.saved_places import named_outputs
 from dtagent.attempts.saved_walk import Walk
 from dtagent.locations import AttemptFiles
 from dtagent.protocol import saved

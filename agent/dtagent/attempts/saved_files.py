@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from dtagent.attempts.saved import Place, places_of, started_at, working_directory, written
-from dtagent.attempts.saved_walk import Found, Walk, as_text
+from dtagent.attempts.saved_places import WrittenPlace, places_of, started_at, working_directory, written
+from dtagent.attempts.saved_walk import Walk, WalkedFile, as_text
 from dtagent.errors import RpcError
 from dtagent.locations import AttemptFiles
 from dtagent.protocol import sentences
@@ -46,7 +46,7 @@ def list_files(files: AttemptFiles, request: FilesRequest) -> FilesReply:
         RpcError: INVALID_PARAMS for too many paths, or one that is none.
     """
     walk = Walk(min(max(request.seconds, 0.1), MAX_LOOK_S))
-    found: Iterator[tuple[int, Found]]
+    found: Iterator[tuple[int, WalkedFile]]
     if request.paths:
         asked = _asked(files, request.paths)
         found = ((index, item) for index, (real, told) in enumerate(asked) for item in _all_of(walk, real, told))
@@ -115,12 +115,12 @@ def _asked(files: AttemptFiles, paths: list[str]) -> list[tuple[str, ListedPlace
     return found
 
 
-def _all_of(walk: Walk, real: str, told: ListedPlace) -> Iterator[Found]:
+def _all_of(walk: Walk, real: str, told: ListedPlace) -> Iterator[WalkedFile]:
     if not told.detail and not is_unsafe(told.name):
         yield from walk.files(real)
 
 
-def _new_files(walk: Walk, files: AttemptFiles, places: list[Place]) -> Iterator[tuple[int, Found]]:
+def _new_files(walk: Walk, files: AttemptFiles, places: list[WrittenPlace]) -> Iterator[tuple[int, WalkedFile]]:
     since = started_at(files)
     if since is None:
         return
@@ -129,7 +129,7 @@ def _new_files(walk: Walk, files: AttemptFiles, places: list[Place]) -> Iterator
             yield index, item
 
 
-def _listed(files: AttemptFiles, place: Place) -> ListedPlace:
+def _listed(files: AttemptFiles, place: WrittenPlace) -> ListedPlace:
     """Return a place with what it is called: by its path in the attempt's directory or the working directory."""
     top = working_directory(files)
     directory = os.path.realpath(files.directory)

@@ -16,7 +16,7 @@ MOST_ENTRIES = 200_000
 MOST_EXAMPLES = 8
 
 
-class Found(NamedTuple):
+class WalkedFile(NamedTuple):
     """A regular file."""
 
     path: str
@@ -53,7 +53,7 @@ class Walk:
 
     def files(
         self, top: str, excluded: Collection[str] = (), skips: Callable[[str], bool] | None = None
-    ) -> Iterator[Found]:
+    ) -> Iterator[WalkedFile]:
         """Yield the files at and below a path, in the order of their names.
 
         Args:
@@ -66,7 +66,7 @@ class Walk:
         except OSError:
             return
         if stat.S_ISREG(seen.st_mode):
-            yield Found("", seen)
+            yield WalkedFile("", seen)
             return
         # Directories wait with a mark that sorts them as their names do, and go before what comes later.
         waiting = [""] if stat.S_ISDIR(seen.st_mode) else []
@@ -106,7 +106,7 @@ class Walk:
             self._note(relative)
         return sorted(found, key=lambda item: item[0])
 
-    def _taken(self, path: str, info: os.stat_result) -> Found | None:
+    def _taken(self, path: str, info: os.stat_result) -> WalkedFile | None:
         if stat.S_ISLNK(info.st_mode):
             self.links += 1
         elif not stat.S_ISREG(info.st_mode):
@@ -114,7 +114,7 @@ class Walk:
         elif is_unsafe(path):
             self.names += 1
         else:
-            return Found(path, info)
+            return WalkedFile(path, info)
         self._note(path)
         return None
 

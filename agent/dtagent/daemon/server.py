@@ -37,7 +37,7 @@ from dtagent.daemon.following import MAX_WAIT_S, Following
 from dtagent.daemon.greeting import greet
 from dtagent.daemon.housekeeping import Housekeeping, watch_idleness
 from dtagent.daemon.listing import AttemptListing
-from dtagent.daemon.saved_files import LOOK_LIMIT_S, READ_LIMIT_S, SavedFiles
+from dtagent.daemon.saved_calls import LOOK_LIMIT_S, READ_LIMIT_S, SavedCalls
 from dtagent.daemon.sharing_watch import SharingWatch
 from dtagent.daemon.training_watch import watch_training
 from dtagent.daemon.unpacking import unpacked
@@ -188,7 +188,7 @@ class _Daemon:
         self._stack_workers = Workers("stacks", MAX_STACKS)
         self._listeners = Listeners()
         self._replication = Replication()
-        checks, checkpoints, saved = Checks(root), Checkpoints(), SavedFiles(self._attempts.left)
+        checks, checkpoints, saved = Checks(root), Checkpoints(), SavedCalls(self._attempts.left)
         self._training = Training()
         change = self._changes.in_turn
         status = change(self._attempts.status)

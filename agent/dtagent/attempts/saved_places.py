@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dtagent.attempts import retention
-from dtagent.attempts.saved_walk import Found, Walk, as_text
+from dtagent.attempts.saved_walk import Walk, WalkedFile, as_text
 from dtagent.checkpoints.entries import is_of_others
 from dtagent.locations import AttemptFiles
 from dtagent.protocol.saved import MAX_LOOK_S, MAX_PLACES, PlaceKind, SavedPlace, SavedReply, SavedRequest
@@ -80,7 +80,7 @@ _SETTING = re.compile(r"\+{0,2}([A-Za-z][\w.]{0,100})=(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Place:
+class WrittenPlace:
     """Where an attempt may have written."""
 
     path: str
@@ -88,14 +88,14 @@ class Place:
     kind: PlaceKind
 
 
-def places_of(files: AttemptFiles) -> list[Place]:
+def places_of(files: AttemptFiles) -> list[WrittenPlace]:
     """Return where the processes of an attempt were told to write, each place once; nothing where that is unknown."""
-    found: dict[str, Place] = {}
+    found: dict[str, WrittenPlace] = {}
 
     def add(path: str, kind: PlaceKind) -> None:
         real = os.path.realpath(path)
         if os.path.exists(real) and real not in _NOBODYS:
-            found.setdefault(real, Place(real, kind))
+            found.setdefault(real, WrittenPlace(real, kind))
 
     processes = [process for process in _processes(files) if not process.get("is_service")]
     for process in processes:
@@ -169,7 +169,9 @@ def started_at(files: AttemptFiles) -> float | None:
         return None if files.prepared.exists() or files.discarded.exists() else 0.0
 
 
-def written(walk: Walk, files: AttemptFiles, place: Place, places: Sequence[Place], since: float) -> Iterator[Found]:
+def written(
+    walk: Walk, files: AttemptFiles, place: WrittenPlace, places: Sequence[WrittenPlace], since: float
+) -> Iterator[WalkedFile]:
     """Yield the files of a place that are newer than a time; what is another place's is that one's."""
     others = {other.path for other in places if other.path != place.path}
     excluded = {*others, os.path.realpath(files.directory.parents[2])}
@@ -198,7 +200,7 @@ class _Tally:
     size_bytes: int = 0
     newest: float = 0.0
 
-    def add(self, found: Found) -> None:
+    def add(self, found: WalkedFile) -> None:
         self.count += 1
         self.size_bytes += found.seen.st_size
         self.newest = max(self.newest, found.seen.st_mtime)
@@ -210,7 +212,9 @@ class _Tally:
         )
 
 
-def _tallies(walk: Walk, files: AttemptFiles, place: Place, places: Sequence[Place], since: float) -> list[_Tally]:
+def _tallies(
+    walk: Walk, files: AttemptFiles, place: WrittenPlace, places: Sequence[WrittenPlace], since: float
+) -> list[_Tally]:
     """Return what is new in a place: of a working directory by what lies directly in it, else all of it as one."""
     found: dict[str, _Tally] = {}
     for item in written(walk, files, place, places, since):

@@ -12,7 +12,7 @@ from dtagent.protocol.saved import SavedReply, SavedRequest
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.i18n import nmsg
-from dttui.jobs.saved import IS_KEPT, PLACES, SavedFiles
+from dttui.jobs.saved_text import IS_KEPT, PLACES, SavedFiles
 from dttui.words import size_text
 
 LOOK_S = 8.0

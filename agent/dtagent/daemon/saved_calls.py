@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dtagent.attempts import saved, saved_files
+from dtagent.attempts import saved_files, saved_places
 from dtagent.calls import Workers
 from dtagent.locations import AttemptFiles
 from dtagent.protocol.attempt_key import AttemptKey
@@ -27,7 +27,7 @@ READ_LIMIT_S = 60.0
 """For the hash of a part, on a slow disk."""
 
 
-class SavedFiles:
+class SavedCalls:
     """Answers for one daemon.
 
     Args:
@@ -42,7 +42,7 @@ class SavedFiles:
     async def saved(self, request: SavedRequest) -> SavedReply:
         """Tell what an attempt has written. Raises RpcError NO_SUCH_ATTEMPT."""
         files = self._files(request.key)
-        return await self._looks.run(lambda: saved.look(files, request))
+        return await self._looks.run(lambda: saved_places.look(files, request))
 
     async def files(self, request: FilesRequest) -> FilesReply:
         """List files; see `list_files`. Raises RpcError NO_SUCH_ATTEMPT too."""

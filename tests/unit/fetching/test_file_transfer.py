@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from dttui.errors import HostUnreachableError
-from dttui.fetching import transfer as transfer_module
-from dttui.fetching.models import Outcome, RemoteFile
+from dttui.fetching import file_transfer as transfer_module
+from dttui.fetching.file_transfer import FileTransfer
+from dttui.fetching.models import FileOutcome, RemoteFile
 from dttui.fetching.target import NoRoomError, Target
-from dttui.fetching.transfer import Transfer
 from tests.unit.fetching.lying_host import TIME_NS, LyingHost, remote
 
 CONTENT = os.urandom(10_500)
@@ -30,12 +30,12 @@ class Fetched:
         self.directory = directory
         self.host = host
         self.bytes = 0
-        self._transfer = Transfer(host, Target(directory), replaces=replaces, on_bytes=self._count)
+        self._transfer = FileTransfer(host, Target(directory), replaces=replaces, on_bytes=self._count)
 
     def _count(self, _file: RemoteFile, count: int) -> None:
         self.bytes += count
 
-    async def of(self, file: RemoteFile) -> tuple[Outcome, str]:
+    async def of(self, file: RemoteFile) -> tuple[FileOutcome, str]:
         done = await self._transfer.fetch(file)
         return done.outcome, done.reason
 
@@ -46,7 +46,7 @@ class Fetched:
 
 async def test_a_file_comes_whole_with_its_time_for_its_person_alone(tmp_path: Path) -> None:
     fetched = Fetched(tmp_path, LyingHost({"/w/out/a": CONTENT}))
-    assert await fetched.of(remote(CONTENT)) == (Outcome.FETCHED, "")
+    assert await fetched.of(remote(CONTENT)) == (FileOutcome.FETCHED, "")
     assert (tmp_path / "out/a").read_bytes() == CONTENT
     info = (tmp_path / "out/a").stat()
     assert (info.st_mtime_ns, stat.S_IMODE(info.st_mode), info.st_nlink) == (TIME_NS, 0o600, 1)
@@ -56,9 +56,9 @@ async def test_a_file_comes_whole_with_its_time_for_its_person_alone(tmp_path: P
 
 async def test_an_empty_file_comes_also_where_it_grew(tmp_path: Path) -> None:
     fetched = Fetched(tmp_path, LyingHost({"/w/out/a": b"", "/w/out/b": b"more"}))
-    assert await fetched.of(remote(b"")) == (Outcome.FETCHED, "")
+    assert await fetched.of(remote(b"")) == (FileOutcome.FETCHED, "")
     outcome, reason = await fetched.of(remote(b"", "out/b", "/w/out/b"))
-    assert (outcome, reason[:18]) == (Outcome.FETCHED, "it has grown since")
+    assert (outcome, reason[:18]) == (FileOutcome.FETCHED, "it has grown since")
     assert (tmp_path / "out/a").read_bytes() == (tmp_path / "out/b").read_bytes() == b""
 
 
@@ -78,7 +78,7 @@ async def test_what_came_before_the_link_broke_is_not_brought_again(tmp_path: Pa
     assert part.read_bytes() == CONTENT[:6000]
     again = LyingHost({"/w/out/a": CONTENT})
     fetched = Fetched(tmp_path, again)
-    assert await fetched.of(remote(CONTENT)) == (Outcome.FETCHED, "")
+    assert await fetched.of(remote(CONTENT)) == (FileOutcome.FETCHED, "")
     assert min(start for _path, start in again.reads) == 6000
     assert (tmp_path / "out/a").read_bytes() == CONTENT
     assert fetched.names == {"out/a"}
@@ -88,7 +88,7 @@ async def test_of_a_part_that_is_spoilt_only_the_stretch_is_brought_again(tmp_pa
     fetched = Fetched(tmp_path, host := LyingHost({"/w/out/a": CONTENT}))
     with Target(tmp_path).part("out/a") as part:
         os.pwrite(part, CONTENT[:5000] + b"x" * 5500, 0)
-    assert await fetched.of(remote(CONTENT)) == (Outcome.FETCHED, "")
+    assert await fetched.of(remote(CONTENT)) == (FileOutcome.FETCHED, "")
     assert (tmp_path / "out/a").read_bytes() == CONTENT
     assert min(start for _path, start in host.reads) == 4000
 
@@ -97,7 +97,7 @@ async def test_a_part_that_is_longer_than_the_file_is_cut(tmp_path: Path) -> Non
     fetched = Fetched(tmp_path, host := LyingHost({"/w/out/a": CONTENT}))
     with Target(tmp_path).part("out/a") as part:
         os.pwrite(part, CONTENT + b"more than there is", 0)
-    assert await fetched.of(remote(CONTENT)) == (Outcome.FETCHED, "")
+    assert await fetched.of(remote(CONTENT)) == (FileOutcome.FETCHED, "")
     assert (tmp_path / "out/a").read_bytes() == CONTENT
     assert host.reads == []
 
@@ -106,7 +106,7 @@ async def test_what_is_here_already_is_compared_and_not_brought_again(tmp_path: 
     (tmp_path / "out").mkdir()
     (tmp_path / "out/a").write_bytes(CONTENT)
     fetched = Fetched(tmp_path, host := LyingHost({"/w/out/a": CONTENT}))
-    assert await fetched.of(remote(CONTENT)) == (Outcome.HERE, "")
+    assert await fetched.of(remote(CONTENT)) == (FileOutcome.HERE, "")
     assert host.reads == []
 
 
@@ -115,9 +115,9 @@ async def test_another_file_is_left_alone_unless_it_is_to_be_replaced(tmp_path: 
     (tmp_path / "out").mkdir()
     (tmp_path / "out/a").write_bytes(other)
     host = LyingHost({"/w/out/a": CONTENT})
-    assert (await Fetched(tmp_path, host).of(remote(CONTENT)))[0] is Outcome.IN_THE_WAY
+    assert (await Fetched(tmp_path, host).of(remote(CONTENT)))[0] is FileOutcome.IN_THE_WAY
     assert (tmp_path / "out/a").read_bytes() == other
-    assert await Fetched(tmp_path, host, replaces=True).of(remote(CONTENT)) == (Outcome.FETCHED, "")
+    assert await Fetched(tmp_path, host, replaces=True).of(remote(CONTENT)) == (FileOutcome.FETCHED, "")
     assert (tmp_path / "out/a").read_bytes() == CONTENT
 
 
@@ -133,9 +133,9 @@ async def test_nothing_is_written_along_a_link_or_in_place_of_a_directory(tmp_pa
     (target / "file").write_text("no directory")
     fetched = Fetched(target, LyingHost({"/w/out/a": CONTENT}), replaces=replaces)
     for name in ("out/a", "dir/a", "file/a"):
-        assert (await fetched.of(remote(CONTENT, name)))[0] is Outcome.IN_THE_WAY, name
+        assert (await fetched.of(remote(CONTENT, name)))[0] is FileOutcome.IN_THE_WAY, name
     outcome, _reason = await fetched.of(remote(CONTENT, "link"))
-    assert outcome is (Outcome.FETCHED if replaces else Outcome.IN_THE_WAY)
+    assert outcome is (FileOutcome.FETCHED if replaces else FileOutcome.IN_THE_WAY)
     assert {path.name: path.read_text() for path in outside.iterdir()} == {"mine": "mine"}
     assert (target / "link").is_symlink() is not replaces, "it is the link that makes way, and not what it leads to"
 
@@ -143,11 +143,11 @@ async def test_nothing_is_written_along_a_link_or_in_place_of_a_directory(tmp_pa
 async def test_a_file_that_is_shorter_or_another_one_by_now_gets_no_name_here(tmp_path: Path) -> None:
     shorter = LyingHost({"/w/out/a": CONTENT[:7000]})
     outcome, reason = await Fetched(tmp_path, shorter).of(remote(CONTENT))
-    assert (outcome, "became shorter" in reason) == (Outcome.CHANGED, True)
+    assert (outcome, "became shorter" in reason) == (FileOutcome.CHANGED, True)
     replaced = LyingHost({"/w/out/a": os.urandom(len(CONTENT))})
     replaced.inode += 1
     outcome, reason = await Fetched(tmp_path, replaced).of(remote(CONTENT))
-    assert (outcome, "another file" in reason) == (Outcome.CHANGED, True)
+    assert (outcome, "another file" in reason) == (FileOutcome.CHANGED, True)
     assert not (tmp_path / "out/a").exists()
 
 
@@ -155,7 +155,7 @@ async def test_bytes_that_do_not_have_the_hash_of_the_file_are_brought_again_and
     host = LyingHost({"/w/out/a": CONTENT})
     host.spoil = lambda _path, start, data: b"z" * len(data) if start == 2000 else data
     outcome, reason = await Fetched(tmp_path, host).of(remote(CONTENT))
-    assert (outcome, "not what the host has" in reason) == (Outcome.CHANGED, True)
+    assert (outcome, "not what the host has" in reason) == (FileOutcome.CHANGED, True)
     assert not (tmp_path / "out/a").exists()
     seen: list[int] = []
 
@@ -165,7 +165,7 @@ async def test_bytes_that_do_not_have_the_hash_of_the_file_are_brought_again_and
 
     mended = LyingHost({"/w/b": CONTENT})
     mended.spoil = once
-    assert await Fetched(tmp_path, mended).of(remote(CONTENT, "b", "/w/b")) == (Outcome.FETCHED, "")
+    assert await Fetched(tmp_path, mended).of(remote(CONTENT, "b", "/w/b")) == (FileOutcome.FETCHED, "")
     assert (tmp_path / "b").read_bytes() == CONTENT
 
 
@@ -173,7 +173,7 @@ async def test_more_bytes_than_were_asked_for_are_nonsense(tmp_path: Path) -> No
     host = LyingHost({"/w/out/a": CONTENT})
     host.spoil = lambda _path, _start, data: data + b"more"
     outcome, reason = await Fetched(tmp_path, host).of(remote(CONTENT))
-    assert (outcome, reason) == (Outcome.FAILED, "gpu1: the agent's answer to read_file makes no sense")
+    assert (outcome, reason) == (FileOutcome.FAILED, "gpu1: the agent's answer to read_file makes no sense")
     assert not (tmp_path / "out/a").exists()
 
 
@@ -194,7 +194,7 @@ async def test_a_full_disk_is_said_and_what_came_stays(tmp_path: Path, monkeypat
 async def test_two_fetches_do_not_write_one_file(tmp_path: Path) -> None:
     with Target(tmp_path).part("out/a"):
         outcome, reason = await Fetched(tmp_path, LyingHost({"/w/out/a": CONTENT})).of(remote(CONTENT))
-    assert (outcome, reason) == (Outcome.IN_THE_WAY, "another fetch writes it")
+    assert (outcome, reason) == (FileOutcome.IN_THE_WAY, "another fetch writes it")
 
 
 async def test_a_link_or_a_pipe_that_has_the_place_of_a_part_is_not_written_to(tmp_path: Path) -> None:
@@ -206,5 +206,5 @@ async def test_a_link_or_a_pipe_that_has_the_place_of_a_part_is_not_written_to(t
         part.unlink()
         make(victim)
         outcome, _reason = await Fetched(tmp_path, LyingHost({"/w/out/a": CONTENT})).of(remote(CONTENT))
-        assert outcome in (Outcome.IN_THE_WAY, Outcome.FAILED)
+        assert outcome in (FileOutcome.IN_THE_WAY, FileOutcome.FAILED)
         assert victim.read_text() == "mine"

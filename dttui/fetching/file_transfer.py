@@ -15,7 +15,7 @@ from dtagent.protocol.saved import DIGEST_BYTES, DigestReply, ReadReply, ReadReq
 
 from dttui.errors import AgentError
 from dttui.fetching.host_link import HostLink
-from dttui.fetching.models import FetchedFile, Outcome, RemoteFile
+from dttui.fetching.models import FetchedFile, FileOutcome, RemoteFile
 from dttui.fetching.target import InTheWayError, Target
 from dttui.i18n import _
 
@@ -30,7 +30,7 @@ class ChangedError(Exception):
     """The file became another one meanwhile."""
 
 
-class Transfer:
+class FileTransfer:
     """Brings files of one host.
 
     Args:
@@ -60,26 +60,26 @@ class Transfer:
             if found is not None:
                 if found.st_size == file.size_bytes and await self._is_the_same(file):
                     self._on_bytes(file, file.size_bytes)
-                    return FetchedFile(file, Outcome.HERE)
+                    return FetchedFile(file, FileOutcome.HERE)
                 if not self._replaces:
-                    return FetchedFile(file, Outcome.IN_THE_WAY, _("another file has its place"))
+                    return FetchedFile(file, FileOutcome.IN_THE_WAY, _("another file has its place"))
             with self._target.part(file.target) as part:
                 note = await self._bring(file, part)
                 with self._target.writing():
                     os.utime(part, ns=(file.time_ns, file.time_ns))
                     await asyncio.to_thread(os.fsync, part)
                 self._target.put_in_place(file.target, replaces=self._replaces)
-            return FetchedFile(file, Outcome.FETCHED, note)
+            return FetchedFile(file, FileOutcome.FETCHED, note)
         except InTheWayError as error:
-            return FetchedFile(file, Outcome.IN_THE_WAY, error.strerror or "")
+            return FetchedFile(file, FileOutcome.IN_THE_WAY, error.strerror or "")
         except ChangedError as error:
-            return FetchedFile(file, Outcome.CHANGED, str(error))
+            return FetchedFile(file, FileOutcome.CHANGED, str(error))
         except AgentError as error:
             if error.code is None:
                 raise
-            return FetchedFile(file, Outcome.FAILED, error.message)
+            return FetchedFile(file, FileOutcome.FAILED, error.message)
         except OSError as error:
-            return FetchedFile(file, Outcome.FAILED, error.strerror or str(error))
+            return FetchedFile(file, FileOutcome.FAILED, error.strerror or str(error))
 
     async def _bring(self, file: RemoteFile, part: int) -> str:
         """Fill a part until it is the host's file; return what there is to say of that."""

@@ -8,7 +8,7 @@ import pytest
 from dtagent.protocol.events import Event, EventKind
 
 from dttui.jobs import JobView
-from dttui.jobs.saved import PLACES, saved_lines, saved_of
+from dttui.jobs.saved_text import PLACES, saved_lines, saved_of
 from dttui.words import moment
 from tests.unit.jobs.test_follow import plan_for
 
