@@ -69,7 +69,7 @@ class _Shown:
     def listed(self, listings: Sequence[Listing]) -> None:
         """Say what is left out, and where there is nothing; what is asked for and not there is an error."""
         for listing in listings:
-            for note in (*listing.missing, *listing.notes, *([listing.error] if listing.error else ())):
+            for note in (*listing.missing.values(), *listing.notes, *([listing.error] if listing.error else ())):
                 self._printer.note(one_line(f"⚠ {note}"))
             if listing.hint:
                 self._printer.note(one_line(f"  → {listing.hint}"))
@@ -128,7 +128,7 @@ class _Shown:
             "directory": report.directory or None,
             "bytes": report.size_bytes,
             "files": [_row(item.file, item) for item in report.done] if rows is None else rows,
-            "notes": [note for listing in report.listings for note in (*listing.missing, *listing.notes)],
+            "notes": [note for listing in report.listings for note in (*listing.missing.values(), *listing.notes)],
             "errors": {listing.node: listing.error for listing in report.listings if listing.error},
         }
 

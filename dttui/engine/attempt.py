@@ -185,7 +185,7 @@ class Attempt:
         if outcome.succeeded:
             await replicator.drop()
             await drop_joined(self.nodes, bound.bindings.resume, job.directory.job_id)
-        await tell_saved(self._events, self.nodes)
+        await tell_saved(self._events, self.nodes, hurries=not outcome.succeeded)
         peaks = {node.name: node.record.gpu_peaks_mib for node in self.nodes}
         sizes = checkpoints.sizes
         nodes = {

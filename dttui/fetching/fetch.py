@@ -35,7 +35,7 @@ from dttui.transport.base import Prompter, Transport
 from dttui.words import listed, size_text
 
 HOSTS_AT_ONCE = 8
-FILES_AT_ONCE = 4
+FILES_AT_ONCE = 8
 """Of one host: of small ones each waits for the way there and back."""
 MOST_NAMES = 5
 

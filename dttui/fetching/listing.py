@@ -56,6 +56,7 @@ def arranged(listings: Sequence[Listing], directories: Mapping[str, str]) -> lis
         listings: of each host.
         directories: what that of each host is called.
     """
+    listings = _without_what_others_have(listings)
     first: dict[tuple[tuple[str, int, int, int], ...], str] = {}
     own: list[Listing] = []
     for listing in listings:
@@ -81,6 +82,20 @@ def arranged(listings: Sequence[Listing], directories: Mapping[str, str]) -> lis
             files=tuple(replace(file, target=f"{directories[listing.node]}/{file.target}") for file in listing.files),
         )
         for listing in own
+    ]
+
+
+def _without_what_others_have(listings: Sequence[Listing]) -> list[Listing]:
+    """Return the listings in which that alone is missing which no host has; what one lacks and another has is noted."""
+    answered = [listing for listing in listings if not listing.error]
+    nowhere = set.intersection(*(set(listing.missing) for listing in answered)) if answered else set()
+    return [
+        replace(
+            listing,
+            missing={index: text for index, text in listing.missing.items() if index in nowhere},
+            notes=(*(text for index, text in listing.missing.items() if index not in nowhere), *listing.notes),
+        )
+        for listing in listings
     ]
 
 
@@ -134,11 +149,11 @@ def _named(node: str, found: _Collected) -> Listing:
             continue
         files[target] = RemoteFile(node, source, target, size, time_ns, inode)
     refused = found.refused + doubled
-    missing = tuple(
-        _("{host}: {message}").format(host=node, message=agent_text(place.detail, place.detail_notice))
-        for place in found.places
+    missing = {
+        index: _("{host}: {message}").format(host=node, message=agent_text(place.detail, place.detail_notice))
+        for index, place in enumerate(found.places)
         if place.detail
-    )
+    }
     return Listing(node, tuple(files.values()), tuple(_notes(node, found, refused)), missing)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -77,8 +77,8 @@ class Listing:
     files: tuple[RemoteFile, ...] = ()
     notes: tuple[str, ...] = ()
     """What it has besides, and is not fetched, in words."""
-    missing: tuple[str, ...] = ()
-    """Why nothing is listed of what was asked for, in words."""
+    missing: Mapping[int, str] = field(default_factory=dict)
+    """The how manieth path that was asked for → why nothing is listed of it, in words."""
     error: str = ""
     """Why it has told nothing."""
     hint: str = ""

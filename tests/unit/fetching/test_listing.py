@@ -99,7 +99,12 @@ async def test_what_is_asked_for_and_not_there_is_told() -> None:
     host = LyingHost()
     host.places = [ListedPlace("/w/x", "x", PlaceKind.ASKED, "there is no /w/x here")]
     listing = await listing_of(host)
-    assert listing.missing == ("gpu1: there is no /w/x here",)
+    assert listing.missing == {0: "gpu1: there is no /w/x here"}
+    other = await listing_of(LyingHost(name="gpu2").lists("", place="/w/x", called="x"))
+    one_has_it = arranged([listing, other], {})
+    assert [item.missing for item in one_has_it] == [{}, {}]
+    assert one_has_it[0].notes == ("gpu1: there is no /w/x here",)
+    assert arranged([listing, replace(other, error="gpu2: gone")], {})[0].missing == listing.missing
 
 
 async def test_hosts_get_a_directory_each_where_several_have_files_and_what_they_share_comes_once() -> None:
