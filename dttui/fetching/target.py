@@ -97,9 +97,13 @@ class Target:
         """
         with self.writing(), self._above(_part_of(name), makes=True) as (parent, last):
             descriptor = os.open(last, _PART, 0o600, dir_fd=parent)
+            if os.fstat(descriptor).st_nlink > 1:  # Of a file that got its name just before this was killed.
+                os.close(descriptor)
+                os.unlink(last, dir_fd=parent)
+                descriptor = os.open(last, _PART | os.O_EXCL, 0o600, dir_fd=parent)
         try:
             info = os.fstat(descriptor)
-            if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid() or info.st_nlink != 1:
+            if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid():
                 raise InTheWayError(errno.EEXIST, os.strerror(errno.EEXIST), last)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -202,9 +202,14 @@ async def test_a_link_or_a_pipe_that_has_the_place_of_a_part_is_not_written_to(t
         (part,) = (tmp_path / "out").iterdir()
     victim = tmp_path / "victim"
     victim.write_text("mine")
-    for make in (part.symlink_to, part.hardlink_to):
+    for make, expected in (
+        (part.symlink_to, FileOutcome.FAILED),
+        (lambda _victim: os.mkfifo(part), FileOutcome.IN_THE_WAY),
+        (part.hardlink_to, FileOutcome.FETCHED),
+    ):
         part.unlink()
         make(victim)
         outcome, _reason = await Fetched(tmp_path, LyingHost({"/w/out/a": CONTENT})).of(remote(CONTENT))
-        assert outcome in (FileOutcome.IN_THE_WAY, FileOutcome.FAILED)
+        assert outcome is expected
         assert victim.read_text() == "mine"
+    assert (tmp_path / "out/a").read_bytes() == CONTENT
