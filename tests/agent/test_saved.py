@@ -202,6 +202,10 @@ def test_a_walk_ends_at_its_bounds_and_says_so(tmp_path: Path, monkeypatch: pyte
     cut = Walk(10.0)
     assert len(list(cut.files(str(tmp_path)))) == 5
     assert not cut.is_whole
+    (tmp_path / "0dir").mkdir()
+    (tmp_path / "0dir/deep").touch()
+    monkeypatch.setattr(saved_walk, "MOST_ENTRIES", 21)
+    assert "0dir/deep" not in {found.path for found in Walk(10.0).files(str(tmp_path))}, "what lies deep comes last"
     late = Walk(-1.0)
     assert list(late.files(str(tmp_path))) == []
     assert not late.is_whole

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -54,7 +55,7 @@ class Walk:
     def files(
         self, top: str, excluded: Collection[str] = (), skips: Callable[[str], bool] | None = None
     ) -> Iterator[WalkedFile]:
-        """Yield the files at and below a path, in the order of their names.
+        """Yield the files at and below a path, level by level, in the order of their names.
 
         Args:
             top: absolute, without links.
@@ -68,11 +69,10 @@ class Walk:
         if stat.S_ISREG(seen.st_mode):
             yield WalkedFile("", seen)
             return
-        # Directories wait with a mark that sorts them as their names do, and go before what comes later.
-        waiting = [""] if stat.S_ISDIR(seen.st_mode) else []
+        # What lies deep comes last: where there is more than is looked at, that is most often data, and no result.
+        waiting = deque([""] if stat.S_ISDIR(seen.st_mode) else [])
         while waiting:
-            here = waiting.pop()
-            below = []
+            here = waiting.popleft()
             for name, info in self._entries_of(os.path.join(top, here) if here else top, here):
                 path = f"{here}/{name}" if here else name
                 if skips is not None and skips(path):
@@ -83,10 +83,9 @@ class Walk:
                     if path.count("/") + 1 >= MAX_DEPTH:
                         self.is_whole = False
                     else:
-                        below.append(path)
+                        waiting.append(path)
                 elif (found := self._taken(path, info)) is not None:
                     yield found
-            waiting += reversed(below)
 
     def _entries_of(self, directory: str, relative: str) -> list[tuple[str, os.stat_result]]:
         found = []
