@@ -247,6 +247,10 @@ def test_a_kept_attempt_stays_however_old_it_is_and_goes_once_it_is_let_go(
     assert not made["kept"].directory.exists()
 
 
+def test_the_greeting_says_that_it_keeps_directories(agent: Conversation) -> None:
+    assert agent.call("hello", {"versions": [1]})["keeps_directories"] is True
+
+
 def test_an_attempt_that_is_prepared_to_be_kept_is_and_those_that_follow_too(agent: Conversation) -> None:
     first = AttemptFiles(Path(agent.prepare("job", keeps=True)["directory"]))
     other = AttemptFiles(Path(agent.prepare("other")["directory"]))

@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.context import HostUse
+from dttui.engine.start import GangStart
+from tests.integration.gangs import ONE, TWO, TestGang, have_older_agent
 from tests.integration.headless import dttui, shell_job, wait_for_state
 from tests.processes import demo_root as demo_root
 from tests.processes import shared_agents as shared_agents
@@ -40,3 +44,22 @@ def test_a_file_that_grows_is_fetched_as_it_was_and_what_is_kept_is_told_after_t
     wait_for_state(job_id, "CANCELLED")
     told = [line for line in dttui("status", job_id).stdout.splitlines() if line.startswith("saved: ")]
     assert [(str(log.parent) in line, line.endswith("; kept")) for line in told] == [(True, True)]
+
+
+async def test_an_agent_too_old_to_keep_anything_is_warned_of_and_the_job_starts(
+    demo_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    have_older_agent(monkeypatch, TWO, keeps_directories=False)
+    gang = TestGang(tmp_path / "job", {ONE: 1, TWO: 1}, run={"command": ["sleep", "1000"]})
+    log, nodes = AttemptLog(gang.log, 0), gang.gang.nodes
+    gang.gang_start = GangStart(
+        gang.directory, log, nodes, gang.gang.plan, tmp_path / "job", {}, use=HostUse(keeps=True)
+    )
+    try:
+        await gang.start()
+    finally:
+        await gang.end()
+    told = [event.message for event in gang.directory.read_events() if event.data.get("code") == "keep-old-agent"]
+    assert told == [f"{TWO}: its agent is too old for --keep: what the job leaves there may go after 7 days"]
+    kept = demo_root.glob(f"*/jobs/{gang.directory.job_id}/0/keep")
+    assert sorted(path.relative_to(demo_root).parts[0] for path in kept) == sorted((ONE, TWO)), "it is one that can"

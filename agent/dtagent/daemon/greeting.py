@@ -44,5 +44,6 @@ async def greet(request: HelloRequest) -> HelloReply:
         keeps_line=True,
         checks_health=True,
         tells_call_times=True,
+        keeps_directories=True,
         unpacks=list(PACKINGS),
     )

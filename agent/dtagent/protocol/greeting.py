@@ -47,5 +47,7 @@ class HelloReply:
     """Whether it runs `StartRequest.health`."""
     tells_call_times: bool = False
     """Whether it tells when ranks called their collectives."""
+    keeps_directories: bool = False
+    """Whether it carries out `PrepareRequest.keeps`, and tells and hands out what attempts have saved."""
     unpacks: list[str] = field(default_factory=list)
     """What of `packing.PACKINGS` it takes a `PackedStartRequest` by."""
