@@ -164,6 +164,11 @@ class AttemptFiles:
         return self.directory / "stop"
 
     @property
+    def keep(self) -> Path:
+        """Empty; there where the directory is not to be removed when its time has come."""
+        return self.directory / "keep"
+
+    @property
     def heard(self) -> Path:
         """Empty; touched when the controller asks after the attempt. Only of one that ends itself without a word."""
         return self.directory / "heard"

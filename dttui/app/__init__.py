@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from dttui.doctor.models import Checkup as Checkup
     from dttui.doctor.models import Site as Site
     from dttui.doctor.models import Trouble as Trouble
+    from dttui.fetching.models import FetchedFile as FetchedFile
+    from dttui.fetching.models import FileOutcome as FileOutcome
+    from dttui.fetching.models import Listing as Listing
+    from dttui.fetching.models import Progress as Progress
+    from dttui.fetching.models import RemoteFile as RemoteFile
+    from dttui.fetching.models import Report as Report
     from dttui.fleet.deployment.outcomes import AgentRemoval as AgentRemoval
     from dttui.fleet.deployment.outcomes import AgentStatus as AgentStatus
     from dttui.fleet.deployment.outcomes import Deployment as Deployment

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from dttui.doctor.models import Checkup
     from dttui.errors import NotFinishedError, UsageError
     from dttui.export.rendered import Rendered
+    from dttui.fetching.kept_directories import KeptOn
+    from dttui.fetching.models import OnDone, OnListed, OnProgress, Report
     from dttui.fleet.live import EnvironmentStatus, Fleet
     from dttui.fleet.waiting import OnWait
-    from dttui.inventory.models import Environment
+    from dttui.inventory.models import Environment, Inventory
     from dttui.jobs.board import Board, Changed
     from dttui.jobs.directory import JobDirectory
     from dttui.jobs.following import JobFollower
@@ -341,6 +343,52 @@ class App(ForCaller):
         from dttui.launch.control import job_stacks
 
         return of_data(await job_stacks(directory, ranks, prompter))
+
+    @for_caller
+    async def fetch(
+        self,
+        directory: JobDirectory,
+        prompter: Prompter,
+        paths: Sequence[str] = (),
+        inventory: Inventory | None = None,
+        *,
+        nodes: Sequence[str] = (),
+        attempt: int | None = None,
+        into: Path | None = None,
+        replaces: bool = False,
+        on_listed: OnListed,
+        on_progress: OnProgress,
+        on_done: OnDone,
+    ) -> Report:
+        """Bring files that a job has left on its hosts, or list them; see `FetchRequest` and `fetch_files`.
+
+        The hosts are those of the job's own inventory where none is given.
+
+        Raises:
+            UsageError: there is no such attempt or node, or nothing can be written where they are to go.
+        """
+        from dttui.fetching.fetch import fetch_files
+        from dttui.fetching.models import FetchRequest
+
+        return await fetch_files(
+            directory,
+            FetchRequest(tuple(paths), tuple(nodes), attempt, into, replaces),
+            inventory,
+            self._ways.transport,
+            prompter,
+            on_listed=on_listed,
+            on_progress=on_progress,
+            on_done=on_done,
+        )
+
+    @for_caller
+    async def keep(
+        self, directory: JobDirectory, prompter: Prompter, inventory: Inventory | None = None, *, keeps: bool
+    ) -> list[KeptOn]:
+        """Have a job's hosts keep what it has left there, or let it go when its time has come; see `keep_on_hosts`."""
+        from dttui.fetching.kept_directories import keep_on_hosts
+
+        return await keep_on_hosts(directory, inventory, self._ways.transport, prompter, keeps=keeps)
 
     @for_caller
     def diagnose(self, directory: JobDirectory, view: JobView) -> Diagnosis:

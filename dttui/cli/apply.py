@@ -50,7 +50,7 @@ def launch(
         DocumentError: the plan has errors.
     """
     options.unfinished = _("There was no job yet: nothing was started. Run the same command again.")
-    submission = replace(submission, for_s=options.for_s, is_queued=options.queue)
+    submission = replace(submission, for_s=options.for_s, is_queued=options.queue, keeps=options.keeps)
     plan = App().plan(submission)
     if plan.errors:
         raise DocumentError(as_problem(finding, file) for finding in plan.errors)

@@ -21,6 +21,7 @@ from dttui.cli.verb_arguments import (
     add_bench,
     add_calibrate,
     add_events,
+    add_fetch,
     add_history,
     add_init,
     add_job,
@@ -51,6 +52,8 @@ COMMANDS = {
     "logs": ("inspect", "logs"),
     "diagnose": ("diagnosing", "diagnose_job"),
     "stacks": ("stacks", "stacks"),
+    "fetch": ("fetching", "fetch"),
+    "keep": ("keeping", "keep"),
     "replay": ("replaying", "replay"),
     "remove": ("removing", "remove_jobs"),
     "envs": ("environments", "envs"),
@@ -83,7 +86,7 @@ DRY = (
     "import",
 )
 """Verbs that do something, and say with `--dry-run` what that would be."""
-BOUNDED = (*DRY, "doctor", "queue", "stacks")
+BOUNDED = (*DRY, "doctor", "queue", "stacks", "fetch", "keep")
 """Verbs that take time, which `--timeout` bounds."""
 
 
@@ -171,7 +174,7 @@ def make_parser(words: Collection[str] | None = None) -> ArgumentParser:
     _add_acting(acting)
     new_help = _("start another one even where the same job runs already")
     parser.add_argument("--new", action="store_true", help=new_help)
-    _add_sharing(parser, for_s=None, queue=False)
+    _add_sharing(parser, for_s=None, queue=False, keeps=False)
     _add_ignore(parser, default=[])
     _add_rank_logs(parser, logs=None, raw=False)
     parser.add_argument("--theme", help=_("colour theme of the screen"))
@@ -337,6 +340,12 @@ def make_parser(words: Collection[str] | None = None) -> ArgumentParser:
         ),
     )
     _add_raw(logs)
+    fetch_help = _("bring files from a job's hosts: what it has saved, or what is named; --list shows them")
+    add_fetch(verbs.add_parser("fetch", parents=[common, bounded], help=fetch_help))
+    keep_help = _("have a job's hosts keep what it has left there, beyond 7 days too; --off lets it go again")
+    kept = verbs.add_parser("keep", parents=[common, bounded], help=keep_help)
+    add_job(kept)
+    kept.add_argument("--off", action="store_true", help=_("let it go when its time has come, as that of other jobs"))
     attach = verbs.add_parser(
         "attach",
         parents=[common, acting],
@@ -424,10 +433,13 @@ def _add_ignore(parser: ArgumentParser, default: object = SUPPRESS) -> None:
 
 
 def _add_sharing(parser: ArgumentParser, **defaults: object) -> None:
-    """Add what others who use the hosts are told; `defaults` are of the top parser."""
+    """Add what hosts and others who use them are told; `defaults` are of the top parser."""
     queue_help = _("wait until the hosts have room, in the order of asking; `dttui queue` lists who waits")
     parser.add_argument("--queue", action="store_true", default=defaults.get("queue", SUPPRESS), help=queue_help)
     for_help = _("say to others who use the hosts that you need them for so long, as 30m or 8h; nothing ends then")
     parser.add_argument(
         "--for", dest="for_s", type=seconds, metavar="8h", default=defaults.get("for_s", SUPPRESS), help=for_help
     )
+    keep_help = _("have hosts keep what the job leaves there, beyond 7 days too; `dttui keep JOB --off` ends that")
+    keeps = defaults.get("keeps", SUPPRESS)
+    parser.add_argument("--keep", dest="keeps", action="store_true", default=keeps, help=keep_help)

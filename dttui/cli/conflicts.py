@@ -44,6 +44,7 @@ def _refuse_of_launches(options: Namespace) -> None:
         ("--detach", options.detach, "--detach"),
         ("--for", options.for_s is not None, "--for 8h"),
         ("--queue", options.queue, "--queue"),
+        ("--keep", options.keeps, "--keep"),
     ):
         if given:
             raise UsageError(

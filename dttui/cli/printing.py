@@ -125,6 +125,11 @@ class Printer:
             sys.stderr.flush()
             self._has_open_line = True
 
+    @property
+    def rewrites(self) -> bool:
+        """Whether a line on stderr can be written over."""
+        return self._can_rewrite
+
     def close_line(self) -> None:
         """Take away a line that would be written over, before anything else is written to the terminal."""
         if self._has_open_line:
@@ -172,6 +177,8 @@ class Printer:
             return told_state(event.data.get("state"))
         if event.kind is EventKind.FINDING:
             self._note_errors([event])
+        if event.kind is EventKind.SAVED:
+            return ""  # The result has each place.
         if event.kind is EventKind.RANK_FAILED and event.data.get("survived"):
             return ""  # Of a node that the job went on without; that was told when it was lost.
         return event_text(event)
@@ -340,6 +347,7 @@ def job_document(view: JobView, directory: JobDirectory) -> dict[str, Any]:
         "figures": {name: asdict(figure) for name, figure in view.figures.items()},
         "versions": view.versions,
         "checkpoints": {name: node.checkpoints for name, node in view.nodes.items() if node.checkpoints},
+        "saved": [asdict(item) for item in view.kept_saved],
         "directory": str(directory.path),
     }
 

@@ -90,6 +90,29 @@ def add_events(parser: ArgumentParser) -> None:
     parser.add_argument("--since", metavar="10m|TIME", help=_("only what happened since then"))
 
 
+def add_fetch(parser: ArgumentParser) -> None:
+    """Add what `fetch` takes."""
+    parser.description = _(
+        "Without PATH: what the job's newest attempt has written since its start, checkpoints and output directories. "
+        "What has come of a file stays where the link breaks, and the same command goes on from it; each file is "
+        "compared with the host's by SHA-256 before it gets its name. Links, devices and pipes are left out."
+    )
+    add_job(parser)
+    path_help = _("on the hosts: absolute, or relative to the job's working directory")
+    parser.add_argument("path", nargs="*", metavar="PATH", help=path_help)
+    parser.add_argument(
+        "--node", action="append", default=[], metavar="N", help=_("only of this node; may be given again")
+    )
+    attempt_help = _("of this attempt, from 0; of the newest that has run by default")
+    parser.add_argument("--attempt", type=natural, metavar="N", help=attempt_help)
+    into_help = _(
+        "where to; a directory of the job's id here by default, with one for each host where several have files"
+    )
+    parser.add_argument("-o", dest="into", metavar="DIR", help=into_help)
+    parser.add_argument("--force", action="store_true", help=_("replace other files that have these names"))
+    parser.add_argument("--list", action="store_true", help=_("show what there is, and bring nothing"))
+
+
 def add_replay(parser: ArgumentParser) -> None:
     """Add what `replay` takes."""
     parser.description = _(

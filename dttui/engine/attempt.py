@@ -30,6 +30,7 @@ from dttui.engine.nodes.node_record import Shared, Steps
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.recovered import RecoveredState, read_history
 from dttui.engine.refused_nodes import NodeRefusal, refused_nodes
+from dttui.engine.saved_news import tell_saved
 from dttui.engine.stacks import ask_stacks
 from dttui.engine.start import GangStart, not_written
 from dttui.engine.warm import ask_warm
@@ -184,6 +185,7 @@ class Attempt:
         if outcome.succeeded:
             await replicator.drop()
             await drop_joined(self.nodes, bound.bindings.resume, job.directory.job_id)
+        await tell_saved(self._events, self.nodes, hurries=not outcome.succeeded)
         peaks = {node.name: node.record.gpu_peaks_mib for node in self.nodes}
         sizes = checkpoints.sizes
         nodes = {

@@ -28,6 +28,8 @@ class HostUse:
     """For how long from now he means to need the hosts."""
     may_restart: bool = False
     """Whether another attempt may follow."""
+    keeps: bool = False
+    """Whether what an attempt leaves there is to stay until somebody says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,12 @@ class JobContext:
     """Makes the same for who takes part once some were replaced; `None` where nobody can be."""
     may_restart: bool = False
     """Whether another attempt may follow one that fails."""
+    keeps: bool = False
+    """Whether what its attempts leave on hosts is to stay until somebody says otherwise."""
 
     def host_use(self) -> HostUse:
         """Return what hosts are told of an attempt that begins now."""
-        return HostUse(self.asked_at, self.rest_s, self.may_restart)
+        return HostUse(self.asked_at, self.rest_s, self.may_restart, self.keeps)
 
     @property
     def rest_s(self) -> float | None:

@@ -262,6 +262,7 @@ class Controller:
             lambda: self._look_for_secrets(launch.base),
             alerts,
             replan_for=replan_for,
+            keeps=launch.keeps,
         )
 
     def _read_document(self, launch: LaunchFile) -> Loaded:

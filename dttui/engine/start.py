@@ -206,6 +206,10 @@ class GangStart:
                 message = msg("{host}: its agent is too old for recovery.straggler_s, which looks at its GPUs and the "
                               "steps of its ranks alone", host=start.name)  # fmt: skip
                 self._log.tell(warning("straggler-old-agent", start.name, message, hint))
+            if self._use.keeps and not start.keeps_directories:
+                message = msg("{host}: its agent is too old for --keep: what the job leaves there may go after 7 days",
+                               host=start.name)  # fmt: skip
+                self._log.tell(warning("keep-old-agent", start.name, message, hint))
 
     def _tell_sent(self, bundle: Bundle) -> None:
         data = self._progress.data()

@@ -89,6 +89,11 @@ class JobDirectory:
         return self.path / "stop"
 
     @property
+    def kept(self) -> Path:
+        """Whether its hosts were told later to keep what the job has left there: `kept`, or `released`."""
+        return self.path / "kept"
+
+    @property
     def controller_log(self) -> Path:
         """The controller's own log."""
         return self.path / "controller.log"
@@ -191,6 +196,12 @@ class JobDirectory:
     def is_over(self) -> bool:
         """Whether the job has an outcome."""
         return newest_event(self.events, EventKind.OUTCOME) is not None
+
+    def is_kept(self) -> bool | None:
+        """Return what its hosts were told last by `keep`; `None` where nobody has said anything since the start."""
+        with contextlib.suppress(OSError):
+            return self.kept.read_text() == "kept"
+        return None
 
     def read_launch(self) -> LaunchFile:
         """Return what was written at the submission.

@@ -41,6 +41,8 @@ class LaunchFile(BaseModel):
     """Whether the job waits until its hosts have room."""
     for_s: float | None = None
     """For how long the person means to need the hosts, from the first attempt on; others are told."""
+    keeps: bool = False
+    """Whether what the job leaves on its hosts stays there until somebody says otherwise."""
     earlier: tuple[str, ...] = ()
     """Job of each attempt before the first one of this job, which goes on from what those have written."""
 

@@ -20,6 +20,7 @@ from dttui.jobs.exit_codes import told_cause
 from dttui.jobs.figures import Figure, figures_of
 from dttui.jobs.host_curves import HostCurves
 from dttui.jobs.joined_reports import carried, communication_of, joined
+from dttui.jobs.saved_text import SavedFiles, saved_lines, saved_of
 from dttui.redaction import Redaction
 from dttui.spec.severity import Severity
 from dttui.timestamps import elapsed_s
@@ -216,6 +217,10 @@ class JobView:
     """Rank → its newest report, with its last step and loss; of the newest attempt that has reported."""
     reported_in: int = 0
     """That attempt."""
+    saved: tuple[SavedFiles, ...] = ()
+    """What its attempts have written on their hosts, as far as that was told; the newest last."""
+    is_kept: bool | None = None
+    """What its hosts were told later of that: to keep it, or not; `None` where they were told nothing."""
     aftermath: Aftermath = field(default_factory=Aftermath)
     """What later looks have found on hosts that were lost when it was over."""
     _numbers: list[int] = field(default_factory=list)
@@ -251,6 +256,7 @@ class JobView:
             EventKind.HEALTH: self._take_health,
             EventKind.STRAGGLER: self._take_straggler,
             EventKind.RANK_FAILED: self._fail,
+            EventKind.SAVED: self._take_saved,
             EventKind.OUTCOME: self._end,
         }.get(event.kind)
         if take is not None:
@@ -334,6 +340,10 @@ class JobView:
     def _take_straggler(self, event: Event) -> None:
         self.straggler = "" if event.data.get("severity") == Severity.INFO.value else event.message
 
+    def _take_saved(self, event: Event) -> None:
+        others = [item for item in self.saved if (item.node, item.attempt) != (event.node, event.attempt)]
+        self.saved = (*others, *saved_of(event))
+
     def _take_health(self, event: Event) -> None:
         if event.node not in self.nodes:
             return
@@ -341,6 +351,13 @@ class JobView:
         node.unhealthy = "" if is_well else event.message
         node.unhealthy_what = "" if is_well else str(event.data.get("what") or event.message)
         node.unhealthy_since = None if is_well else float(event.data.get("since", event.time))
+
+    @property
+    def kept_saved(self) -> tuple[SavedFiles, ...]:
+        """What its attempts have written, with whether it is kept as the hosts were told last."""
+        if self.is_kept is None:
+            return self.saved
+        return tuple(replace(item, is_kept=self.is_kept) for item in self.saved)
 
     @property
     def went_wrong(self) -> bool:
@@ -466,6 +483,7 @@ class JobView:
             others = len(known) - 1
             more = ngettext("and {count} more node", "and {count} more nodes", others).format(count=others)
             lines.append(f"{line} {more}" if others else line)
+        lines += saved_lines(self.kept_saved, self.job_id)
         cut = [event.message for event in self.findings if event.data.get("code") == "log-cut"]
         lines += [f"⚠ {message}" for message in dict.fromkeys(cut)]
         return tuple(lines)

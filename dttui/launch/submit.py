@@ -45,6 +45,7 @@ def submit(
         asked_at=time.time(),
         is_queued=submission.is_queued,
         for_s=submission.for_s,
+        keeps=submission.keeps,
         earlier=_attempts_of(jobs.find(submission.continues)) if submission.continues is not None else (),
     )
     directory = jobs.create(submission.job.name)

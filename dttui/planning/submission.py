@@ -36,5 +36,7 @@ class Submission:
     """Whether it waits until its hosts have room, in the order of asking."""
     for_s: float | None = None
     """For how long the person means to need the hosts; others are told, and nothing happens then."""
+    keeps: bool = False
+    """Whether what it leaves on its hosts stays there until somebody says otherwise."""
     continues: str | None = None
     """Id of a job that is over, from whose newest checkpoint this one goes on."""

@@ -128,6 +128,7 @@ ToldKind = Literal[
     "health",
     "straggler",
     "restarted",
+    "saved",
     "outcome",
 ]
 

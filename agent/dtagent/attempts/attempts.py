@@ -51,6 +51,7 @@ from dtagent.protocol.preparation import (
 )
 from dtagent.protocol.queueing import QueueReply, QueueRequest
 from dtagent.protocol.rpc import ErrorCode, to_wire
+from dtagent.protocol.saved import KeepReply, KeepRequest
 from dtagent.supervision import journal, supervisor
 from dtagent.system import processes, untrusted_files
 
@@ -117,6 +118,8 @@ class Attempts:
                 gpu_ids=gpu_ids,
                 user_ids=f"{os.getuid()}:{os.getgid()}",
             )
+            if request.keeps or any(other.keep.exists() for other in self._of_job(request.key.job_id)):
+                files.keep.touch(mode=0o600)
             preparation.write(files, request, reply)
         self._leases.renew(request.key)
         return reply
@@ -275,6 +278,21 @@ class Attempts:
             health=health_record.read(files),
         )
 
+    def keep(self, request: KeepRequest) -> KeepReply:
+        """Have the directories of a job's attempts stay, or go when their time has come.
+
+        Raises:
+            RpcError: INVALID_PARAMS for what is no job.
+        """
+        self._files(AttemptKey(request.job_id, 0))
+        known = self._of_job(request.job_id)
+        for files in known:
+            if request.keeps:
+                files.keep.touch(mode=0o600)
+            else:
+                files.keep.unlink(missing_ok=True)
+        return KeepReply([str(files.directory) for files in known])
+
     def rendezvous(self, request: RendezvousRequest) -> RendezvousReply:
         """Tell whether the attempt's processes have found the others. Raises RpcError NO_SUCH_ATTEMPT."""
         files = self.files(request.key)
@@ -291,6 +309,18 @@ class Attempts:
             said = sentences.NO_SUCH_ATTEMPT(attempt=key.attempt, job=key.job_id)
             raise RpcError(ErrorCode.NO_SUCH_ATTEMPT, said)
         return files
+
+    def left(self, key: AttemptKey) -> AttemptFiles:
+        """Return the names of the files of an attempt of which there is anything, if only its checkpoints.
+
+        Raises:
+            RpcError: NO_SUCH_ATTEMPT.
+        """
+        files = self._files(key)
+        return files if files.directory.is_dir() else self.files(key)
+
+    def _of_job(self, job_id: str) -> list[AttemptFiles]:
+        return list(preparation.known(self._root, job_id))
 
     def _files(self, key: AttemptKey) -> AttemptFiles:
         try:

@@ -52,7 +52,8 @@ class Retention:
 
     def old(self) -> list[AttemptKey]:
         """Return the attempts that are over and may go."""
-        over = [files for files in self._census.known() if not adoption.is_locked(files.lock)]
+        known = (files for files in self._census.known() if not files.keep.exists())
+        over = [files for files in known if not adoption.is_locked(files.lock)]
         return [key_of(files) for files in expired(over, time.time())]
 
     def clear(self, key: AttemptKey) -> None:
@@ -63,7 +64,7 @@ class Retention:
             state = self._status(key).state
             is_being_cleared = not files.prepared.exists()
             may_run = state in (NodeState.RUNNING, NodeState.STOPPING, NodeState.UNKILLABLE)
-            if may_run or not (is_being_cleared or is_old(files, time.time())):
+            if may_run or files.keep.exists() or not (is_being_cleared or is_old(files, time.time())):
                 return
             with self._moving:
                 kept = clear(files, removed_path(self._root))
@@ -95,6 +96,20 @@ def expired(attempts: Iterable[AttemptFiles], now: float) -> list[AttemptFiles]:
 def is_old(files: AttemptFiles, now: float) -> bool:
     """Whether nothing was written about the attempt for so long that it may go."""
     return now - _written_at(files) > KEEP_S
+
+
+def goes_at(files: AttemptFiles, path: str) -> float | None:
+    """Return from which Unix time on a path may go that is in an attempt's directory, if enough newer attempts come.
+
+    `None` where it never does, whether the attempt is kept or not: it is elsewhere, or in a directory of checkpoints.
+    """
+    own = os.path.realpath(files.directory)
+    if not path.startswith(own + "/"):
+        return None
+    checkpoints = {os.path.realpath(directory) for directory in _checkpoint_directories(files)}
+    if any(path == directory or path.startswith(directory + "/") for directory in checkpoints):
+        return None
+    return _written_at(files) + KEEP_S
 
 
 def clear(files: AttemptFiles, aside: Path) -> list[Path]:

@@ -45,5 +45,6 @@ async def greet(request: HelloRequest) -> HelloReply:
         checks_health=True,
         tells_call_times=True,
         searches_metrics=True,
+        keeps_directories=True,
         unpacks=list(PACKINGS),
     )

@@ -37,6 +37,7 @@ from dtagent.daemon.following import MAX_WAIT_S, Following
 from dtagent.daemon.greeting import greet
 from dtagent.daemon.housekeeping import Housekeeping, watch_idleness
 from dtagent.daemon.listing import AttemptListing
+from dtagent.daemon.saved_calls import LOOK_LIMIT_S, READ_LIMIT_S, SavedCalls
 from dtagent.daemon.sharing_watch import SharingWatch
 from dtagent.daemon.training_watch import watch_training
 from dtagent.daemon.unpacking import unpacked
@@ -66,6 +67,7 @@ from dtagent.protocol.probes import (
 from dtagent.protocol.queueing import QueueReply, QueueRequest
 from dtagent.protocol.replication import CopiesRequest, SendRequest, TakeRequest
 from dtagent.protocol.rpc import MAX_CHUNK_BYTES, MAX_FRAME_BYTES, MAX_PUSH_BYTES
+from dtagent.protocol.saved import FilesRequest, KeepReply, KeepRequest, ReadRequest, SavedRequest
 from dtagent.protocol.stacks import CallTimesReply, StacksReply, StacksRequest
 from dtagent.protocol.telemetry import TelemetryRequest
 from dtagent.protocol.traffic import TrafficReply, TrafficRequest
@@ -186,7 +188,7 @@ class _Daemon:
         self._stack_workers = Workers("stacks", MAX_STACKS)
         self._listeners = Listeners()
         self._replication = Replication()
-        checks, checkpoints = Checks(root), Checkpoints()
+        checks, checkpoints, saved = Checks(root), Checkpoints(), SavedCalls(self._attempts.left)
         self._training = Training()
         change = self._changes.in_turn
         status = change(self._attempts.status)
@@ -229,6 +231,11 @@ class _Daemon:
             "verdict": Method(
                 ValidationRequest, checks.validation, limit_s=VALIDATION_LIMIT_S, max_bytes=MAX_VALIDATION_BYTES
             ),
+            "saved": Method(SavedRequest, saved.saved, limit_s=LOOK_LIMIT_S),
+            "list_files": Method(FilesRequest, saved.files, limit_s=LOOK_LIMIT_S),
+            "read_file": Method(ReadRequest, saved.read, limit_s=READ_LIMIT_S),
+            "digest_file": Method(ReadRequest, saved.digest, limit_s=READ_LIMIT_S),
+            "keep": Method(KeepRequest, self._keep),
             "shutdown": Method(None, self._shutdown),
         }
 
@@ -346,6 +353,9 @@ class _Daemon:
         request = replace(request, wait_s=min(request.wait_s, MAX_WAIT_S))
         await self._sampler.wait(request)  # To wait is not yet to hold samples.
         return lambda: self._answers.run(lambda: self._sampler.read(request))
+
+    async def _keep(self, request: KeepRequest) -> KeepReply:
+        return await self._changes.run(lambda: self._attempts.keep(request))
 
     async def _shutdown(self, _: None) -> dict[str, bool]:
         asyncio.get_running_loop().call_later(0.1, self._finish, "a client asked for it")

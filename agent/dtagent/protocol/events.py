@@ -142,6 +142,9 @@ class EventKind(str, Enum):
     RESTARTED = "restarted"
     """A new attempt has come to its first step, or where none reports any, all its ranks run; data: cause, why the one
     before failed; lost_steps, how many are made again, and seconds, from the failure to now, where they are known."""
+    SAVED = "saved"
+    """What an attempt has written on `node`, once it has ended there; data: places, each with path, kind (checkpoints,
+    output, work), count, size_bytes, newest, is_whole, goes_at (absent where it stays); is_kept."""
     OUTCOME = "outcome"
     """The last event: data: state, exit_code."""
 

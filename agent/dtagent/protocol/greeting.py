@@ -49,5 +49,7 @@ class HelloReply:
     """Whether it tells when ranks called their collectives."""
     searches_metrics: bool = False
     """Whether it looks for `StartRequest.metric_patterns`."""
+    keeps_directories: bool = False
+    """Whether it carries out `PrepareRequest.keeps`, and tells and hands out what attempts have saved."""
     unpacks: list[str] = field(default_factory=list)
     """What of `packing.PACKINGS` it takes a `PackedStartRequest` by."""

@@ -42,6 +42,8 @@ class PrepareRequest:
     may_restart: bool = False
     """Whether another attempt may follow: nobody who asked later gets its GPUs within seconds of a bad end, unless the
     job leaves the line meanwhile."""
+    keeps: bool = False
+    """Whether the attempt's directory is to stay until somebody says otherwise, as by `KeepRequest`."""
 
     def __post_init__(self) -> None:
         """Raise OutOfRangeError for ports that there are none of."""

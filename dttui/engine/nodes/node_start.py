@@ -68,6 +68,7 @@ class NodeStart:
             asked_at=use.asked_at,
             for_s=use.for_s,
             may_restart=use.may_restart,
+            keeps=use.keeps,
         )
         deadline = asyncio.get_running_loop().time() + CONTENTION_S
         while True:
@@ -114,6 +115,12 @@ class NodeStart:
         """Whether its agent tells when ranks called their collectives; so it is said where it cannot be asked now."""
         hello = self.node.client.hello if self.node.client is not None else None
         return hello is None or hello.tells_call_times
+
+    @property
+    def keeps_directories(self) -> bool:
+        """Whether its agent keeps what an attempt leaves; so it is said where it cannot be asked now."""
+        hello = self.node.client.hello if self.node.client is not None else None
+        return hello is None or hello.keeps_directories
 
     async def hold(self) -> None:
         """Keep what was set aside on the host from lapsing, until cancelled. That it has lapsed the start will tell."""

@@ -123,6 +123,10 @@ ROWS = (
             "tests/tui/test_compose_list.py::"
             "test_hostile_names_and_reasons_neither_break_the_screen_nor_reach_the_terminal",
             "tests/unit/preflight/test_hosts.py::test_what_a_host_says_cannot_drive_the_terminal",
+            "tests/integration/test_fetch.py::test_links_pipes_and_hostile_names_of_a_script_stay_on_its_host",
+            "tests/unit/fetching/test_listing.py::test_a_name_that_leads_out_or_shows_as_another_is_not_taken",
+            "tests/unit/fetching/test_file_transfer.py::"
+            "test_nothing_is_written_along_a_link_or_in_place_of_a_directory",
         ),
     ),
 )

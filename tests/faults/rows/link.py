@@ -85,6 +85,7 @@ ROWS = (
             f"{_BAD_LINKS}test_a_reset_ends_every_stream_at_once_and_the_next_connection_stands",
             f"{_BAD_LINKS}test_a_reset_in_the_middle_of_the_key_exchange_is_an_error_that_names_the_host",
             f"{_BAD_LINK_JOBS}test_a_reset_is_got_over_and_no_byte_is_lost_or_doubled",
+            "tests/integration/test_fetch.py::test_a_link_that_is_reset_amid_a_fetch_is_made_anew",
         ),
     ),
     Fault(

@@ -20,7 +20,9 @@ from dtagent.protocol.rpc import to_wire
 
 from dttui import jobs
 from dttui.cli import main
+from dttui.inventory.models import Environment, Inventory
 from dttui.jobs.event_log import EventLog
+from dttui.jobs.launch_file import LaunchFile
 from dttui.planning.planner import plan
 from tests.tui.fake_fleet import job, make_inventory
 from tests.unit.cli.job_listener import Listener
@@ -110,6 +112,21 @@ async def test_a_job_that_runs_is_looked_at_and_stopped_without_models_planner_s
     assert listener.stops == [False]
     assert main(["stop", "last"]) == 0
     assert "CANCELLED" in capsys.readouterr().err
+
+
+def test_files_are_fetched_without_planner_or_screen_and_without_ssh_where_no_host_is_reached_by_it(
+    ended: jobs.JobDirectory,
+) -> None:
+    here = {"name": "pytorch-dev-env", "host": "localhost", "local": True, "agent_root": "/proc/nowhere"}
+    inventory = Inventory(environments=(Environment.model_validate(here),))
+    made = LaunchFile(inventory=inventory, base=Path("/"), language="en")
+    ended.launch.write_text(made.model_dump_json())
+    ended.bound_plan(0).parent.mkdir(parents=True)
+    ended.bound_plan(0).write_text(ended.plan.read_text())
+    for arguments in (["fetch", "last", "--list"], ["keep", "last"]):
+        modules, status = loaded(*arguments)
+        assert status == 4
+        assert among(modules, (*PLANNER, *SSH, "textual", "dttui.engine", "dttui.preflight.", "dttui.fleet")) == set()
 
 
 def test_light_verbs_take_at_most_two_and_a_half_times_the_cpu_of_importing_pydantic(

@@ -1,0 +1,60 @@
+"""Has the hosts of a job keep what it has left there beyond its time, or let it go."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from dtagent.protocol.saved import KeepReply, KeepRequest
+
+from dttui.errors import HostError, UsageError
+from dttui.fetching.host_link import HostLink
+from dttui.fetching.hosts_of_job import all_hosts_of
+from dttui.files import write_atomic
+from dttui.i18n import _
+from dttui.inventory.models import Inventory
+from dttui.jobs import JobDirectory
+from dttui.transport.base import Prompter, Transport
+
+
+@dataclass(frozen=True)
+class KeptOn:
+    """One host, and what it keeps now."""
+
+    node: str
+    directories: tuple[str, ...] = ()
+    """Of the job's attempts there; none where it has nothing of the job any more."""
+    error: str = ""
+    """Why it has not been told."""
+    hint: str = ""
+
+
+async def keep_on_hosts(
+    directory: JobDirectory, inventory: Inventory | None, transport: Transport, prompter: Prompter, *, keeps: bool
+) -> list[KeptOn]:
+    """Tell every host of a job, and note here what all of them were told.
+
+    Raises:
+        UsageError: the job has started nowhere, or that cannot be noted.
+    """
+    hosts = all_hosts_of(directory, inventory)
+
+    async def tell(name: str) -> KeptOn:
+        environment, job_ids = hosts[name]
+        link = HostLink(environment, transport, prompter)
+        try:
+            replies = [await link.call("keep", KeepRequest(job_id, keeps), KeepReply) for job_id in job_ids]
+        except HostError as error:
+            return KeptOn(name, error=error.message, hint=error.hint)
+        finally:
+            await link.close()
+        return KeptOn(name, tuple(path for reply in replies for path in reply.directories))
+
+    found = await asyncio.gather(*map(tell, hosts))
+    try:
+        if not any(item.error for item in found):
+            write_atomic(directory.kept, "kept" if keeps else "released")
+    except OSError as error:
+        message = _("{path} cannot be written: {reason}").format(path=directory.kept, reason=error.strerror)
+        raise UsageError(message) from error
+    return found

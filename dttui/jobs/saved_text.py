@@ -1,0 +1,90 @@
+"""What attempts have written on their hosts, as events keep it and people are told: places, sizes, and when they go."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from dtagent.protocol.events import Event
+
+from dttui.i18n import _, ngettext
+from dttui.jobs.decoding import taken
+from dttui.words import listed, moment, size_text
+
+PLACES, IS_KEPT = "places", "is_kept"
+"""In the data of an event of kind `saved`."""
+MOST_LINES = 8
+"""Places that are told in words; the others are counted."""
+MOST_HOSTS = 4
+
+
+@dataclass(frozen=True)
+class SavedFiles:
+    """A directory, or a single file, in which an attempt has written something."""
+
+    path: str
+    """Absolute path on the host."""
+    kind: str
+    """Why it is one of the attempt's, a `PlaceKind`."""
+    count: int
+    """Files that are new or were changed."""
+    size_bytes: int
+    newest: float
+    """Unix time, the login node's clock: the last change of any of them."""
+    is_whole: bool = True
+    """Whether all of it was looked at: there may be more."""
+    goes_at: float | None = None
+    """Unix time, the login node's clock, from which on the host's agent may remove it; `None` where it never does."""
+    is_kept: bool = False
+    """Whether its host keeps it all the same."""
+    node: str = ""
+    attempt: int = 0
+
+
+def saved_of(event: Event) -> tuple[SavedFiles, ...]:
+    """Return what an event tells; nothing of a torn one, or of another version's that has another form."""
+    found: list[SavedFiles] = []
+    with contextlib.suppress(ValueError):
+        found = taken(list[SavedFiles], event.data.get(PLACES, []))
+    node, attempt, is_kept = event.node or "", event.attempt or 0, bool(event.data.get(IS_KEPT))
+    return tuple(replace(item, node=node, attempt=attempt, is_kept=is_kept) for item in found)
+
+
+def saved_lines(saved: Sequence[SavedFiles], job_id: str) -> Iterator[str]:
+    """Yield lines that tell what was saved where, the same of several hosts once, and how to get it."""
+    alike: dict[SavedFiles, list[str]] = {}
+    for item in saved:
+        same = replace(item, node="", newest=item.newest // 1, goes_at=_hour(item))
+        alike.setdefault(same, []).append(item.node)
+    for item, nodes in list(alike.items())[:MOST_LINES]:
+        yield _("saved: {hosts}:{path}  {what}; {until}").format(
+            hosts=listed(nodes, MOST_HOSTS), path=item.path, what=what_text(item), until=_until(item)
+        )
+    if (more := len(alike) - MOST_LINES) > 0:
+        told = ngettext("… and {count} more place", "… and {count} more places", more).format(count=more)
+        yield f"{told}: dttui fetch {job_id} --list"
+    if alike:
+        yield "  → " + _("dttui fetch {id} brings it here").format(id=job_id)
+
+
+def what_text(item: SavedFiles) -> str:
+    """Return how much there is in a place, and how new that is."""
+    count = ngettext("{count} file", "{count} files", item.count).format(count=f"{item.count:,}")
+    told = count if item.is_whole else _("at least {count}").format(count=count)
+    return _("{files}, {size}, newest {time}").format(
+        files=told, size=size_text(item.size_bytes), time=moment(item.newest)
+    )
+
+
+def _hour(item: SavedFiles) -> float | None:
+    """Return when it may go, as hosts whose parts of an attempt ended together have it alike."""
+    return None if item.goes_at is None else item.goes_at // 3600 * 3600
+
+
+def _until(item: SavedFiles) -> str:
+    if item.is_kept:
+        return _("kept")
+    if item.goes_at is None:
+        return _("stays there until somebody removes it")
+    return _("may go from {time} on, once newer jobs are there").format(time=moment(item.goes_at))

@@ -1,0 +1,72 @@
+"""What attempts have saved, as events keep it and a person reads it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from dtagent.protocol.events import Event, EventKind
+
+from dttui.jobs import JobView
+from dttui.jobs.saved_text import PLACES, saved_lines, saved_of
+from dttui.words import moment
+from tests.unit.jobs.test_follow import plan_for
+
+NOW = time.time()
+CHECKPOINTS = {"path": "/c", "kind": "checkpoints", "count": 2, "size_bytes": 3_000_000, "newest": NOW}
+OUTPUT = {
+    "path": "/w/out",
+    "kind": "output",
+    "count": 1,
+    "size_bytes": 10,
+    "newest": NOW,
+    "is_whole": False,
+    "goes_at": NOW + 7 * 86400,
+}
+
+
+def event(node: str, *places: dict[str, object], attempt: int = 0) -> Event:
+    return Event(0, NOW, EventKind.SAVED, "", attempt=attempt, node=node, data={PLACES: list(places)})
+
+
+def test_each_place_is_told_once_with_its_hosts_and_when_it_goes() -> None:
+    saved = [item for node in ("a", "b") for item in saved_of(event(node, CHECKPOINTS, OUTPUT))]
+    goes = moment((NOW + 7 * 86400) // 3600 * 3600)
+    assert list(saved_lines(saved, "job-1")) == [
+        f"saved: a, b:/c  2 files, 3 MB, newest {moment(NOW // 1)}; stays there until somebody removes it",
+        f"saved: a, b:/w/out  at least 1 file, 10 B, newest {moment(NOW // 1)}; "
+        f"may go from {goes} on, once newer jobs are there",
+        "  → dttui fetch job-1 brings it here",
+    ]
+    assert list(saved_lines((), "job-1")) == []
+
+
+def test_of_many_places_the_first_are_told_and_the_others_counted() -> None:
+    saved = saved_of(event("a", *({**OUTPUT, "path": f"/{number}"} for number in range(11))))
+    lines = list(saved_lines(saved, "job-1"))
+    assert len(lines) == 10
+    assert lines[-2] == "… and 3 more places: dttui fetch job-1 --list"
+
+
+def test_the_view_keeps_what_each_attempt_saved_and_takes_a_second_word_for_the_first() -> None:
+    view = JobView("job-1")
+    view.set_plan(plan_for("a", "b"))
+    view.apply(event("a", CHECKPOINTS))
+    view.apply(event("b", CHECKPOINTS))
+    view.apply(event("a", OUTPUT, attempt=1))
+    view.apply(event("a", CHECKPOINTS, OUTPUT, attempt=1))
+    assert [(item.attempt, item.node, item.path) for item in view.saved] == [
+        (0, "a", "/c"),
+        (0, "b", "/c"),
+        (1, "a", "/c"),
+        (1, "a", "/w/out"),
+    ]
+    assert [line for line in view.places("/d") if line.startswith("saved: ")] != []
+
+
+@pytest.mark.parametrize("places", [None, 5, [5], [{"path": 5}], [{"path": "/c"}]])
+def test_a_torn_event_tells_nothing(places: object) -> None:
+    view = JobView("job-1")
+    view.set_plan(plan_for("a"))
+    view.apply(Event(0, NOW, EventKind.SAVED, "", attempt=0, node="a", data={PLACES: places}))
+    assert view.saved == ()
