@@ -105,6 +105,13 @@ class Drafts(ForCaller):
         return check_open_points(job, base)
 
     @for_caller
+    def remarks(self, job: Job) -> list[Finding]:
+        """Return what there is to say of a job's words by themselves; see `check_meaning`."""
+        from dttui.planning.meaning import check_meaning
+
+        return check_meaning(job)
+
+    @for_caller
     def cost(self, state: ComposeState, inventory: Inventory, statuses: Mapping[str, EnvironmentStatus]) -> DraftCost:
         """Return what a draft costs by what is known of the hosts now; see `cost_of_draft`."""
         from dttui.compose.estimates import cost_of_draft

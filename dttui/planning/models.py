@@ -65,6 +65,8 @@ class Aggregate(_Value):
     """How many of them are simulated."""
     gpus_known: bool = True
     """Whether it is known of every environment how many GPUs the job uses; those not known count as nothing."""
+    gpu_memory_bytes: int | None = None
+    """Memory of the GPUs the job uses, of all that say how much they have; of simulated ones as it is declared."""
     cpu_count: int | None = None
     """Logical CPUs of all that say how many they have."""
     memory_bytes: int | None = None
@@ -107,6 +109,8 @@ class PlannedNode(NodePlace):
     """What runs."""
     required_paths: tuple[str, ...] = ()
     """Absolute paths that must exist on the host."""
+    required_room: dict[str, int] = Field(default_factory=dict)
+    """Which of them must have so many bytes free."""
     health: PlannedCommand | None = None
     """What says whether it goes well there, in the environment of the first of its processes."""
     port_range: tuple[int, int] | None = None

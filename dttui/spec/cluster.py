@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from dttui.i18n import _
-from dttui.spec.effects import ESTIMATED, LAUNCHED, UNUSED, VERIFIED
+from dttui.spec.effects import ESTIMATED, FOR_SCRIPT, LAUNCHED, VERIFIED
 from dttui.spec.problems import MAX_PROBLEMS, PathKey, PlacedValueError, did_you_mean, with_hint
 from dttui.spec.quantities import BitsPerSecond, Bytes, Nanoseconds
 from dttui.spec.section import Section
@@ -37,14 +37,21 @@ class CpuRequest(Section):
 
 
 class Storage(Section):
-    """A place for data: a path that is absolute must be there on every host; the rest has no effect yet."""
+    """A place for data: a path that is absolute must be there on every host. The script finds it in DTTUI_CONFIG."""
 
     path: Text | None = Field(default=None, json_schema_extra=VERIFIED)
     """Directory; where it is absolute, the preflight looks whether it is there on every host."""
-    size: Bytes | None = Field(default=None, json_schema_extra=UNUSED)
-    """Least free room; no effect yet."""
-    type: str | None = Field(default=None, json_schema_extra=UNUSED)
-    """`nfs`, `ssd`, …; no effect yet."""
+    size: Bytes | None = Field(default=None, json_schema_extra=VERIFIED)
+    """Least free room; the preflight looks whether it is there on every host. It needs an absolute path."""
+    type: str | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """`nfs`, `ssd`, …"""
+
+    @model_validator(mode="after")
+    def _has_place(self) -> Storage:
+        if self.size is not None and not (self.path or "").startswith("/"):
+            message = _("room is looked for at an absolute path; write path: beside it")
+            raise PlacedValueError((("size",), message))
+        return self
 
 
 class StorageRequest(Section):
@@ -113,8 +120,8 @@ class Topology(Section):
     What a node's own link carries is said by `network`. Zones need not be written here: the inventory has them.
     """
 
-    type: str | None = Field(default=None, json_schema_extra=UNUSED)
-    """`ring`, `fat_tree`, …; no effect yet."""
+    type: str | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """`ring`, `fat_tree`, …; the script finds it in the file that DTTUI_CONFIG names."""
     groups: tuple[NodeGroup, ...] = Field(default=(), json_schema_extra=ESTIMATED)
     """Which nodes are near to each other; a node of none is by itself."""
     between_groups: GroupLink | None = Field(default=None, json_schema_extra=ESTIMATED)

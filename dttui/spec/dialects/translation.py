@@ -204,13 +204,21 @@ class Translation:
         if any(self.said(origin) == value and type(self.said(origin)) is type(value) for value in values):
             self._used.add(origin)
 
-    def note(self, origin: PathKey, message: str, hint: str = "", *, is_warning: bool = False) -> None:
+    def note(
+        self,
+        origin: PathKey,
+        message: str,
+        hint: str = "",
+        *,
+        is_warning: bool = False,
+        code: str = "not-carried-over",
+    ) -> None:
         """Say something about what stands at `origin`; nothing where there is nothing."""
         said = self.said(origin)
         if origin in _said(said, origin):
             self._used.add(origin)
         if said is not None:
-            self._notes.append(make_note(self.source, origin, message, hint, is_warning=is_warning))
+            self._notes.append(make_note(self.source, origin, message, hint, is_warning=is_warning, code=code))
 
     def finish(self, *, message: str = "", hint: str = "") -> Translated:
         """Return the job's values, with a note, of `message` and `hint`, for everything that was not looked at."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -430,17 +431,40 @@ def test_parameter_servers_belong_to_tensorflow() -> None:
     assert "parameter-server" not in findings(make_job(cluster=cluster, framework="tensorflow"))
 
 
-def test_keys_that_nothing_acts_upon_yet_are_named_and_not_dropped_in_silence() -> None:
+def test_keys_that_nothing_comes_of_or_the_script_alone_acts_upon_are_named_and_not_dropped_in_silence() -> None:
     job = make_job(
         cluster=Cluster(
             nodes=(Node(id=A, network=NetworkRequest.model_validate({"latency": "5ms"})),),
             topology=Topology(type="ring"),
         ),
         recovery=Recovery(checkpoint=Checkpoint(dir="/c", copies=1)),
-        resources=ResourceDefaults(storage=StorageRequest(local=Storage(path="/s", size=GB))),
+        resources=ResourceDefaults(storage=StorageRequest(local=Storage(path="/s", size=GB, type="nfs"))),
     )
-    finding = only("not-acted-upon", findings(job), Severity.INFO)
-    assert finding.message.endswith("cluster.topology.type, resources.storage.local.size, recovery.checkpoint.copies")
+    found = findings(job)
+    assert found.keys() == {"for-script", "not-acted-upon"}
+    finding = found["not-acted-upon"]
+    assert finding.message.endswith("without another attempt nothing comes of: recovery.checkpoint.copies")
+    assert found["for-script"].message.endswith("names: cluster.topology.type, resources.storage.local.type")
+    (node,) = plan(job, SEED).nodes
+    config = json.loads(next(file.text for file in node.files if file.path == "dttui_config.json"))
+    assert (config["topology"]["type"], config["storage"]["local"]["type"]) == ("ring", "nfs")
+    assert node.required_room == {"/s": GB}
+
+
+def test_gpus_of_several_types_are_told_without_a_models_size() -> None:
+    mixed = Inventory(
+        environments=tuple(
+            environment(name, resources=Resources(gpu=GpuResources(count=2, type=kind)), host=f"{name}.example.org")
+            for name, kind in (("a", "A100"), ("v", "V100"), ("z", "Z9"))
+        )
+    )
+    finding = only("gpu-types-mixed", findings(make_job("a", "v"), mixed), Severity.WARNING)
+    assert finding.message.startswith("GPUs of different types take part (2×A100, 2×V100)")
+    assert finding.message.endswith("; in fp16 43% of all their time is lost by that")
+    assert "leave out the slowest (v)" in finding.hint
+    unknown = only("gpu-types-mixed", findings(make_job("a", "z"), mixed), Severity.WARNING)
+    assert unknown.message.endswith("every step waits for the slowest")
+    assert findings(make_job("a"), mixed) == {}
 
 
 def test_replacing_a_node_needs_checkpoints_that_all_hosts_see() -> None:

@@ -208,6 +208,8 @@ def said(key: str, value: Any) -> dict[str, Any]:
     usual: dict[str, dict[str, Any]] = {"cluster": {"nodes": NODES}, "model": {"parameters": 1.3e9}}
     if key.startswith("recovery.checkpoint.") and last != "dir":
         inner["checkpoint"] |= {"dir": "ckpt"}
+    if key.startswith("resources.storage.") and last == "size":
+        inner["storage"] = {name: {**place, "path": "/data"} for name, place in inner["storage"].items()}
     return {section: usual.get(section, {}) | inner}
 
 
