@@ -103,7 +103,9 @@ def _consistent(parts: dict[str, Any]) -> dict[str, Any]:
     for node in parts.get("nodes", ()):
         masters = any(item.get("role") == "master" for item in nodes.values())
         nodes[node["id"]] = {**node, "role": "worker"} if masters and node.get("role") == "master" else node
-    said = {**parts, "nodes": tuple(nodes.values())} if "nodes" in parts else parts
+    said = {**parts, "nodes": tuple(nodes.values())} if "nodes" in parts else dict(parts)
+    if nodes or said.get("count") is None:
+        said = {name: value for name, value in said.items() if name not in ("count", "gpus_per_node")}
     if said.get("topology") and "groups" in said["topology"]:
         groups = ({"name": f"rack {index}", "nodes": (node,)} for index, node in enumerate(nodes))
         said["topology"] = {**said["topology"], "groups": tuple(groups)}

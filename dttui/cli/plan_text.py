@@ -38,7 +38,7 @@ def plan_text(plan: Plan) -> str:
             len(plan.nodes),
         ).format(
             name=plan.job_name,
-            framework=plan.framework,
+            framework=plan.framework or _("no framework"),
             backend=plan.backend,
             size=plan.world_size,
             count=len(plan.nodes),
@@ -56,7 +56,8 @@ def plan_text(plan: Plan) -> str:
             seconds=plan.rendezvous_timeout_s, size=format_bytes(plan.log_cap_bytes)
         )
     )
-    for node in plan.nodes:
+    shown = plan.nodes[:1] if plan.by_count else plan.nodes
+    for node in shown:
         mark = "★" if node.node_rank == 0 else " "
         ranks = f"{node.ranks[0]}–{node.ranks[-1]}" if len(node.ranks) > 1 else f"{node.ranks[0]}"
         simulated = _(" (simulated GPUs)") if node.simulated else ""
@@ -67,6 +68,8 @@ def plan_text(plan: Plan) -> str:
         )
         for process in node.processes:
             lines.append(f"      {process_name(process.name)}: {' '.join(process.argv)}")
+    if more := len(plan.nodes) - len(shown):
+        lines.append(_("… and {count} more").format(count=more))
     lines += _variables(plan)
     return clean("\n".join(lines))
 

@@ -183,6 +183,8 @@ class Plan(_Value):
     """When each node's `health` is run, and what its failures come to; `None` where the job asks for none."""
     candidates: tuple[str, ...] = ()
     """Environments that do as well as its nodes, where the job waits for its hosts."""
+    by_count: bool = False
+    """Whether the job says how many nodes there are, and not which: these stand for any, and it cannot be launched."""
     resumption: Resumption = Resumption()
     """What commands get besides in an attempt that is not the first."""
 

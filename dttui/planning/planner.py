@@ -145,6 +145,7 @@ def plan(
         upload=sources.upload if sources is not None else None,
         nodes=nodes,
         aggregate=aggregate(members),
+        by_count=roster.by_count,
         start_estimate_s=start_estimate_s(len(members)),
         findings=errors_first(findings),
         **_of_run(job.run),

@@ -143,11 +143,19 @@ Candidates = Annotated[
 """Who may take part; told apart first."""
 
 
+MOST_NODES = 100_000
+"""That are planned by their number alone."""
+
+
 class Cluster(Section):
     """The nodes of the job."""
 
     nodes: tuple[Node, ...] = ()
     """Nodes; the master first, or marked by its role."""
+    count: int | None = Field(default=None, gt=0, le=MOST_NODES, json_schema_extra=ESTIMATED)
+    """How many nodes, where none is listed: a plan is made of so many alike, by `resources`; a launch asks which."""
+    gpus_per_node: int | None = Field(default=None, gt=0, le=1024, json_schema_extra=ESTIMATED)
+    """GPUs of each of these, as `resources.gpu.count` has it."""
     candidates: Candidates = Field(default=(), json_schema_extra=LAUNCHED)
     """Environments, by id or name, that do as well: with `--queue` the job starts on as many of these and of `nodes` as
     it has nodes, once they have room. `any`: all of the inventory but `recovery.spares`."""
@@ -156,10 +164,18 @@ class Cluster(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Cluster:
-        faults = tuple(islice(chain(self._repeated(), self._misgrouped()), MAX_PROBLEMS))
+        faults = tuple(islice(chain(self._miscounted(), self._repeated(), self._misgrouped()), MAX_PROBLEMS))
         if faults:
             raise PlacedValueError(*faults)
         return self
+
+    def _miscounted(self) -> Iterator[tuple[PathKey, str]]:
+        """Yield where a number of nodes is said beside other nodes, or GPUs of none."""
+        if self.nodes and self.count is not None and self.count != len(self.nodes):
+            message = _("there are {listed} under nodes, and not {count}; say it once")
+            yield ("count",), message.format(listed=len(self.nodes), count=self.count)
+        if self.gpus_per_node is not None and (self.nodes or self.count is None):
+            yield ("gpus_per_node",), _("this goes with count; of nodes that are listed, write resources.gpu.count")
 
     def _repeated(self) -> Iterator[tuple[PathKey, str]]:
         """Yield where a node is listed again, or is one master too many."""

@@ -21,6 +21,7 @@ from dttui.spec.yaml_writer import dump_yaml
 
 _DIALECTS = (*JOB_DIALECTS, *IMPORTED_DIALECTS)
 _NODES: PathKey = ("cluster", "nodes")
+_NODE_COUNT: PathKey = ("cluster", "count")
 _GPU_COUNT: PathKey = ("resources", "gpu", "count")
 
 
@@ -73,6 +74,8 @@ def merge(parts: Sequence[Translated], name: str) -> Imported:
         has_nodes |= with_nodes
     notes += _check_counts(parts, chosen)
     nodes = _node_ids(chosen)
+    if nodes:
+        chosen.pop(_NODE_COUNT, None)
     for part in parts:
         notes += _settle_nodes(part, nodes, chosen)
     values = {("name",): name} | {target: value for target, (_leaf, value) in chosen.items()}

@@ -19,6 +19,7 @@ from dttui.spec.yaml_source import Mark, Value, YamlSource
 ROOT: PathKey = ("distributed_training",)
 
 _SETTINGS: PathKey = ("settings",)
+_NODE_COUNT: PathKey = ("cluster", "count")
 _AS_WRITTEN = object()
 
 
@@ -53,7 +54,7 @@ class Translated:
     def all_notes(self) -> tuple[Finding, ...]:
         """The notes, with those on nodes that the document does not list."""
         notes = list(self.notes)
-        if self.node_count is not None:
+        if self.node_count is not None and _NODE_COUNT not in self.leaves:  # A plan says that of a count.
             least, most, origin = self.node_count
             count = str(most) if least == most else f"{least}–{most}"
             message = _("this says how many nodes, and not which: {count}").format(count=count)

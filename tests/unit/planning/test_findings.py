@@ -17,9 +17,11 @@ from dttui.spec.models import (
     Cluster,
     Communication,
     CpuRequest,
+    DataParallel,
     DatasetRef,
     GpuRequest,
     Job,
+    Model,
     ModelParallel,
     NetworkRequest,
     Node,
@@ -449,6 +451,25 @@ def test_keys_that_nothing_comes_of_or_the_script_alone_acts_upon_are_named_and_
     config = json.loads(next(file.text for file in node.files if file.path == "dttui_config.json"))
     assert (config["topology"]["type"], config["storage"]["local"]["type"]) == ("ring", "nfs")
     assert node.required_room == {"/s": GB}
+
+
+def test_a_thousand_nodes_are_planned_by_their_number_alone_and_a_launch_asks_which() -> None:
+    cluster = Cluster(count=1000, gpus_per_node=8)
+    resources = ResourceDefaults(gpu=GpuRequest(type="A100", memory=80 * GB))
+    model = Model(name="gpt", parameters=175e9, layers=96, hidden_size=12288)
+    strategy = Strategy(tensor_parallel_size=8, pipeline_parallel_size=4, data_parallel=DataParallel(batch_size=8000))
+    made = plan(
+        make_job(cluster=cluster, resources=resources, model=model, strategy=strategy, framework="megatron-lm"), SEED
+    )
+    (asked,) = made.errors
+    assert (asked.code, asked.path) == ("no-nodes", ("cluster", "count"))
+    assert asked.message == "this says how many nodes, and not which: 1000"
+    assert asked.hint.endswith("1 of the inventory fit: nlp-research-lab")
+    assert (made.by_count, made.world_size, len(made.nodes)) == (True, 8000, 1000)
+    assert made.aggregate.gpu_memory_bytes == 8000 * 80 * GB
+    assert made.estimate is not None
+    assert made.nodes[999].processes[0].argv[-1]
+    assert [node.slots for node in plan(make_job(cluster=Cluster(count=2)), SEED).nodes] == [1, 1]
 
 
 def test_gpus_of_several_types_are_told_without_a_models_size() -> None:

@@ -347,6 +347,7 @@ def test_the_language_model_document_of_seed_001_is_a_job() -> None:
             "gradient_clipping": 1.0,
             "accumulation_steps": 4,
         },
+        "cluster": {"count": 1000},
         "resources": {"gpu": {"count": 8, "memory": "80GB"}, "network": {"bandwidth": "100Gbps"}},
         "model": {"parameters": 175_000_000_000, "precision": "fp16"},
     }
@@ -356,11 +357,9 @@ def test_what_the_language_model_document_says_besides_is_told_with_its_place() 
     loaded = load_document(LANGUAGE)
     root = "large_language_model_training"
     assert warnings(loaded) == {
-        f"{root}.hardware_infrastructure.nodes": "this says how many nodes, and not which: 1000",
         f"{root}.parallelism_strategy": "1000 × 8 × 125 = 1000000 ways of parallelism, and the document says 8000 GPUs",
     }
     assert notes(loaded) == {
-        f"{root}.hardware_infrastructure.nodes": "6:5",
         f"{root}.parallelism_strategy": "12:3",
         f"{root}.parallelism_strategy[0].scope": "14:7",
     }
