@@ -91,8 +91,8 @@ def _tell(options: Namespace, template: Template, target: Path, made: Begun) -> 
         dry = {"dry_run": True} if options.dry_run else {}
         print_document({**document, "files": files, "findings": findings, **dry}, options.output)
         return
-    told = (item for item in plan.findings if item.severity is Severity.ERROR or item.code in TOLD)
-    print_findings(told, sys.stderr)
+    noted = (item for item in plan.findings if item.severity is Severity.ERROR or item.code in TOLD)
+    print_findings(noted, sys.stderr)
     if options.dry_run:
         for file in files:
             print(clean(_("would write {path}").format(path=target / file)))

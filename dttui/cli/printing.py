@@ -25,7 +25,8 @@ from dttui.words import listed, state_name, told_state
 
 if TYPE_CHECKING:
     from dttui.diagnosis import Diagnosis, ReportSection
-    from dttui.jobs import JobDirectory, JobView, NodeView, SeenPlan
+    from dttui.jobs import JobDirectory, JobView, NodeView
+    from dttui.jobs.plan_file import SeenPlan
     from dttui.planning import Plan
     from dttui.spec import Finding
 

@@ -179,7 +179,7 @@ def _somewhere(job: Job) -> Job:
 
 def _known(job: Job, inventory: Inventory) -> Inventory:
     """Return an inventory that has the job's nodes, those that it lacks as the job describes them."""
-    lacking = []
+    lacking: list[Environment] = []
     for node in job.cluster.nodes:
         if inventory.find(node.id) is None:
             gpu = node.resources.gpu if node.resources is not None else None

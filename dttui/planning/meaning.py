@@ -20,7 +20,7 @@ SHARDING_METHODS = ("random", "random_shuffle", "sequential")
 SPLITTING_METHODS = ("layer_wise",)
 """How a model is cut where a script follows seed 000."""
 SEED_METRICS = ("throughput", "latency", "utilization", "loss", "bubble_time")
-"""Of seed 000, 2.6 and 4: steps, samples or tokens a second; their inverse; `gpu.utilization`; the pipeline's idle share."""
+"""Of seed 000, 2.6 and 4: steps or samples a second; their inverse; `gpu.utilization`; a pipeline's idle share."""
 DASHBOARD_KEYS = ("type", "name", "title", "url", "host", "port", "dir", "refresh", "panels", "metrics")
 """What dashboards have a setting for."""
 _HIGHEST_PORT = 65535

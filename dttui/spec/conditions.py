@@ -93,7 +93,7 @@ def _measured_metrics() -> dict[str, str]:
 
 
 def measured_names() -> tuple[str, ...]:
-    """Return the metrics that hosts are measured by: `gpu.utilization`, …"""
+    """Return the metrics that hosts are measured by, such as `gpu.utilization`."""
     return tuple(_measured_metrics())
 
 

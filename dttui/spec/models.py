@@ -122,8 +122,9 @@ def megatron_with_deepspeed() -> tuple[str, str]:
     return (
         _("Megatron-LM + DeepSpeed is no framework of its own here"),
         _(
-            "Write framework: megatron-lm, which splits tensors and layers (tensor_parallel_size, pipeline_parallel_size), "
-            "with strategy.zero_stage: 1 for ZeRO's sharded optimizer; or deepspeed for its stages 2 and 3 and for offloading"
+            "Write framework: megatron-lm, which splits tensors and layers (tensor_parallel_size, "
+            "pipeline_parallel_size), with strategy.zero_stage: 1 for ZeRO's sharded optimizer; or deepspeed for its "
+            "stages 2 and 3 and for offloading"
         ),
     )
 

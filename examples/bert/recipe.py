@@ -6,6 +6,7 @@ The same file lies beside each script that reads it, and needs nothing else of d
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -63,9 +64,9 @@ class Recipe:
         return self.values[name]
 
     def tell_unread(self, own: Iterable[str], left_out: Iterable[str] = ()) -> None:
-        """Say which settings nothing comes of here: those that neither this file nor the script itself reads."""
+        """Have rank 0 say which settings nothing comes of: those that neither this file nor the script itself reads."""
         unread = sorted({*self.said} - {*USUAL, *own} | {*self.said}.intersection(left_out))
-        if unread:
+        if unread and (os.environ.get("RANK") or os.environ.get("HOROVOD_RANK") or "0") == "0":
             print(f"nothing comes of settings: {', '.join(unread)}", file=sys.stderr, flush=True)
 
     def factor(self, step: int, steps: int) -> float:
@@ -108,7 +109,7 @@ class Recipe:
         if self["gradient_clipping"]:
             torch.nn.utils.clip_grad_norm_(parameters, self["gradient_clipping"])
 
-    def decay(self) -> dict[str, float]:
+    def decay(self) -> dict[str, Any]:
         """Return the weight decay as optimizers take it."""
         return {"weight_decay": self["weight_decay"]}
 
@@ -143,4 +144,4 @@ def _beta(strength: float, dice: torch.Generator) -> float:
     while True:
         first, second = (float(torch.rand((), generator=dice)) ** (1 / strength) for _ in range(2))
         if 0 < first + second <= 1:
-            return first / (first + second)
+            return float(first / (first + second))

@@ -202,8 +202,7 @@ def main() -> None:
     part = PipelineStage(model, stage, stages, device, group=mesh.get_group("pipeline"))
     schedule = KINDS[kind](part, count // micro, loss_fn=loss_of)
     optimizer, start = torch.optim.AdamW(model.parameters(), RECIPE["learning_rate"], **RECIPE.decay()), 0
-    if dist.get_rank() == 0:
-        RECIPE.tell_unread(OWN, LEFT_OUT)
+    RECIPE.tell_unread(OWN, LEFT_OUT)
     if found := newest():
         state = torch.load(found / f"rank-{dist.get_rank()}.pt", map_location=device, weights_only=True)
         model.load_state_dict(state["model"])

@@ -141,7 +141,8 @@ def main() -> None:
     hvd.init()
     if batch % hvd.size():
         raise SystemExit(f"a batch of {batch} samples cannot be shared out evenly among {hvd.size()} ranks")
-    device = torch.device("cuda", hvd.local_rank()) if hvd.cuda_built() and torch.cuda.is_available() else torch.device("cpu")
+    on_gpu = hvd.cuda_built() and torch.cuda.is_available()
+    device = torch.device("cuda", hvd.local_rank()) if on_gpu else torch.device("cpu")
     text = read_text()
     if options.epochs and "steps" not in SETTINGS and "--steps" not in " ".join(sys.argv):
         options.steps = max(1, options.epochs * len(text) // (batch * CONTEXT))
@@ -160,8 +161,7 @@ def main() -> None:
     )
     directory = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
     first = resume(model, optimizer, directory)
-    if hvd.rank() == 0:
-        RECIPE.tell_unread(("steps", "epochs", "seed"), LEFT_OUT)
+    RECIPE.tell_unread(("steps", "epochs", "seed"), LEFT_OUT)
     kept_at = time.monotonic()
     for step in range(first, options.steps):
         for group in optimizer.param_groups:

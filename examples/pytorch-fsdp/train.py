@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from recipe import Recipe
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -25,8 +26,6 @@ from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, Offlo
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
-
-from recipe import Recipe
 
 
 def read_json(variable: str) -> dict[str, Any]:
@@ -241,8 +240,7 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), RECIPE["learning_rate"], **RECIPE.decay())
     in_halves = (SHARDING.get("mp_policy") or {}).get("param_dtype") == "float16"
     scaler = RECIPE.scaler(device.type, torch.float16 if in_halves else None)
-    if dist.get_rank() == 0:
-        RECIPE.tell_unread(OWN, OF_IMAGES)
+    RECIPE.tell_unread(OWN, OF_IMAGES)
     text, batch = read_text(), CONFIG.get("batch_size") or 8 * dist.get_world_size()
     if batch < dist.get_world_size():
         raise SystemExit(f"a batch of {batch} samples leaves some of the {dist.get_world_size()} ranks without one")

@@ -171,8 +171,7 @@ def main() -> None:
     )
     workers = CONFIG.get("num_workers") or 0
     loader = DataLoader(images, batch // world_size, sampler=sampler, num_workers=workers, drop_last=True)
-    if rank == 0:
-        RECIPE.tell_unread(OWN)
+    RECIPE.tell_unread(OWN)
     if not loader:
         raise SystemExit(f"a batch of {batch} images cannot be had of {len(images)}")
     kept_at = time.monotonic()

@@ -153,8 +153,7 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), RECIPE["learning_rate"], **RECIPE.decay())
     schedule = RECIPE.schedule(optimizer, SETTINGS["steps"])
     scaler = RECIPE.scaler(device.type, COMPUTED_IN)
-    if rank == 0:
-        RECIPE.tell_unread(OWN)
+    RECIPE.tell_unread(OWN)
     parts = {"model": model, "optimizer": optimizer, "schedule": schedule, "scaler": scaler}
     done = resume(**parts)
     parallel = data_parallel(model, device_ids=[device.index] if backend == "nccl" else None)

@@ -1,4 +1,4 @@
-"""Settings that the seeds' documents and the templates' scripts call alike: each document is fed to its template, and each setting acts."""
+"""Settings that seeds and templates call alike: each seed document is fed to its template, and each setting acts."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ def test_each_setting_of_the_computer_vision_document_acts_in_its_template() -> 
     own += ["mixup", "cutmix", "auto_augment"]
     others = ["gradient_synchronization", "model_sharding", "communication_overlap"]
     assert sorted({*whole["settings"]} - {"steps", "checkpoint_every", "learning_rate"}) == sorted([*own, *others])
-    _acts("vision", whole, own, "nothing comes of settings: communication_overlap, gradient_synchronization, model_sharding")
+    in_vain = "communication_overlap, gradient_synchronization, model_sharding"
+    _acts("vision", whole, own, f"nothing comes of settings: {in_vain}")
 
 
 @pytest.mark.torch

@@ -1,4 +1,4 @@
-"""Scripts and configurations that are written for a job: differing for differing jobs, and refused where they could not be honest."""
+"""Scripts and configurations written for a job: they differ with the jobs, and what they cannot honour is refused."""
 
 from __future__ import annotations
 

@@ -301,4 +301,5 @@ def test_what_megatron_and_deepspeed_do_together_is_launched_as_megatron() -> No
     )
     job = make_job(*nodes, strategy=strategy, model=MODEL, framework="megatron-lm", run=Run(script="train.py"))
     told = words(plan(job, inventory))
-    assert {"--use-distributed-optimizer", "--tensor-model-parallel-size=8", "--pipeline-model-parallel-size=4"} <= {*told}
+    degrees = {"--tensor-model-parallel-size=8", "--pipeline-model-parallel-size=4"}
+    assert {"--use-distributed-optimizer", *degrees} <= {*told}

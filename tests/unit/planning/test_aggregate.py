@@ -45,7 +45,7 @@ def test_facts_win_over_what_is_declared() -> None:
     facts = host_facts(1, "NVIDIA H100 80GB HBM3", cpu_count=48, memory_total_mib=1000)
     total = aggregate([Choice(SEED.environments[0], facts)])
     assert (total.gpu_count, total.gpu_types) == (1, {"H100": 1})
-    assert total.gpu_memory_bytes == facts.gpus[0].memory_total_mib * MIB
+    assert total.gpu_memory_bytes == (facts.gpus[0].memory_total_mib or 0) * MIB
     assert (total.cpu_count, total.memory_bytes) == (48, 1000 * MIB)
 
 

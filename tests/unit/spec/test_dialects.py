@@ -427,8 +427,8 @@ def test_what_the_computer_vision_document_says_besides_is_told_with_its_place()
     assert warnings(loaded) == {world_size: read}
     reading = loaded.notes[0]
     assert reading.code == "other-reading"
-    other = "data parallel would be 16: write strategy.data_parallel_size: 16 and a batch of 128 × 16 = 2048 in the job."
-    assert reading.hint == f"Were it all ranks, {other}"
+    other = "write strategy.data_parallel_size: 16 and a batch of 128 × 16 = 2048 in the job."
+    assert reading.hint == f"Were it all ranks, data parallel would be 16: {other}"
 
 
 def test_a_world_size_without_other_degrees_has_one_reading() -> None:
