@@ -17,16 +17,15 @@ from dttui.compose.templates import JOB_FILE, OWN_SCRIPT, Template
 from dttui.errors import UsageError
 from dttui.export.rendered import Rendered
 from dttui.frameworks.parts.environment import CONFIG_FILE
+from dttui.frameworks.scripts import KNOWS_ALL, SHARDING_SAYS, choose_script
 from dttui.i18n import _
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
 from dttui.planning.models import Plan
-from dttui.planning.parallelism import context_degree, expert_degree
 from dttui.planning.planner import plan
 from dttui.planning.roster import no_nodes
 from dttui.spec import dump_job
 from dttui.spec.cluster import MOST_NODES
 from dttui.spec.effects import keys_for_script
-from dttui.spec.entry_points import DEFAULT_FRAMEWORK
 from dttui.spec.findings import Finding, warning
 from dttui.spec.models import Cluster, Job, Model, Run
 from dttui.spec.problems import format_path
@@ -36,79 +35,10 @@ _CONFIG_READ = 'json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else 
 _FSDP_FILE = "fsdp_config.json"
 _FILE_READ = 'json.loads(Path(path).read_text(encoding="utf-8")) if path else {}'
 """The same of the one for FSDP, which reads two."""
-_OF_IMAGES = re.compile(r"\bvi(t|sion)|image|deit", re.IGNORECASE)
-_OF_CONVOLUTIONS = re.compile(r"res-?net|conv|cnn", re.IGNORECASE)
 _OPTIONS_OF_GPT = {"--layers": "layers", "--heads": "heads", "--width": "hidden_size", "--block-size": "seq_length"}
 _SETTINGS_OF_GPT = {"--steps": "steps", "--lr": "learning_rate", "--seed": "seed"}
 _OF_STRATEGY = ("recomputation", "sequence_parallel", "compiled")
 _LEAST_LAYERS = 4
-_SCHEDULES = (None, "1F1B", "GPipe")
-_OF_SCRIPTS = frozenset(("pytorch-ddp", "pytorch-fsdp", "horovod", "deepspeed", "megatron-lm", "tensorflow"))
-
-
-def choose_script(job: Job) -> tuple[str, str]:
-    """Return the framework and the template whose script trains as the job says.
-
-    Raises:
-        UsageError: no script does.
-    """
-    strategy = job.strategy
-    tensor, pipeline = strategy.tensor_parallel_size or 1, strategy.pipeline_degree or 1
-    splits_by_stage = pipeline > 1 or (strategy.type == "pipeline_parallel" and tensor == 1)
-    usual = "pytorch-fsdp" if strategy.zero_stage else DEFAULT_FRAMEWORK
-    words = f"{job.model.name if job.model is not None and job.model.name else ''} {job.name}"
-    is_of_images = _OF_CONVOLUTIONS.search(words) or _OF_IMAGES.search(words)
-    # Megatron-LM's script is a language model: it would train another model than the job names.
-    framework = job.framework or ("megatron-lm" if tensor > 1 and not is_of_images else usual)
-    if framework not in _OF_SCRIPTS:
-        message = _("no script can be written for framework: {name}").format(name=framework)
-        raise UsageError(message, _("There are scripts for: {names}.").format(names=", ".join(sorted(_OF_SCRIPTS))))
-    if framework == "megatron-lm":
-        return framework, framework
-    _refuse_degrees(job, framework, tensor, pipeline)
-    if framework == "pytorch-ddp" and splits_by_stage:
-        _check_stages(job, pipeline)
-        return framework, "bert"
-    if framework != "pytorch-ddp":
-        return framework, framework
-    if _OF_CONVOLUTIONS.search(words):
-        return framework, "resnet"
-    return framework, "vision" if _OF_IMAGES.search(words) else "gpt"
-
-
-def _refuse_degrees(job: Job, framework: str, tensor: int, pipeline: int) -> None:
-    """Refuse the ways of splitting that the scripts of a framework do not know."""
-    strategy = job.strategy
-    zero = strategy.zero_stage or 0
-    asked = (
-        ("strategy.tensor_parallel_size", tensor, 1),
-        ("strategy.pipeline_parallel_size", pipeline, pipeline if framework == "pytorch-ddp" else 1),
-        ("strategy.zero_stage", zero, zero if framework in ("pytorch-fsdp", "deepspeed") else 0),
-        (_("the context degree"), context_degree(job), 1),
-        (_("the expert degree"), expert_degree(job), 1),
-    )
-    for key, value, most in asked:
-        if value > most:
-            message = _("the script for {framework} does not split so: {key} is {value}")
-            other = "pytorch-fsdp" if key.endswith("zero_stage") else "megatron-lm"
-            hint = _("Write framework: {name}.").format(name=other)
-            raise UsageError(message.format(framework=framework, key=key, value=value), hint)
-    data = strategy.data_parallel
-    if data is not None and not data.has_equal_shares:
-        message = _("the script gives all ranks as many samples, and the job says shares")
-        raise UsageError(message, _("Leave {key} out.").format(key="shares"))
-
-
-def _check_stages(job: Job, stages: int) -> None:
-    pipeline = job.strategy.pipeline_parallel
-    schedule = pipeline.schedule if pipeline is not None else None
-    if schedule not in _SCHEDULES:
-        message = _("the script has one stage a rank, and the schedule {name} needs several").format(name=schedule)
-        raise UsageError(message, _("Write schedule: 1F1B or GPipe, or framework: megatron-lm."))
-    layers = job.model.layers if job.model is not None else None
-    if layers is not None and layers < stages:
-        message = _("{layers} layers make no {stages} stages").format(layers=layers, stages=stages)
-        raise UsageError(message, _("Write fewer stages, or a model of more layers."))
 
 
 def generate(job: Job, templates: Sequence[Template], inventory: Inventory) -> tuple[Template, Plan, list[Rendered]]:
@@ -158,10 +88,10 @@ def _unread(job: Job, template: Template) -> Iterator[Finding]:
     scripts = [file.source for file in template.files() if file.source is not None and file.source.suffix == ".py"]
     text = "".join(path.read_text(encoding="utf-8") for path in scripts)
     said = [*keys_for_script(job), *(("strategy", key) for key in _OF_STRATEGY if getattr(job.strategy, key))]
-    if template.framework == "pytorch-fsdp":  # By the file that says how it is sharded.
-        said = [path for path in said if path[-1] != "recomputation"]
+    elsewhere = SHARDING_SAYS.get(template.framework, frozenset())
+    said = [path for path in said if path[-1] not in elsewhere]
     unread = [path for path in said if f'"{path[-1]}"' not in text and path[0] not in ("monitoring", "recovery")]
-    if unread and template.framework != "megatron-lm":
+    if unread and template.framework not in KNOWS_ALL:
         message = _("the script that was written does not act upon: {keys}")
         told = message.format(keys=", ".join(map(format_path, unread)))
         yield warning("not-in-script", format_path(unread[0]), told, _("Add it to the script by hand."), path=unread[0])

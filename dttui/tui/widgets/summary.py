@@ -81,7 +81,8 @@ def _figures(aggregate: Aggregate, ranks: int) -> list[tuple[str, Content]]:
     if aggregate.simulated_gpu_count:
         every = aggregate.simulated_gpu_count == aggregate.gpu_count
         sim = _("simulated") if every else _("{count} simulated").format(count=aggregate.simulated_gpu_count)
-    gpus = _("{gpus_in_all}").format(gpus_in_all=aggregate.gpu_count) if aggregate.gpus_known or aggregate.gpu_count else "?"
+    is_known = aggregate.gpus_known or aggregate.gpu_count
+    gpus = _("{gpus_in_all}").format(gpus_in_all=aggregate.gpu_count) if is_known else "?"
     if aggregate.leaves_gpus:
         gpus = _("{used} of {gpus}").format(used=aggregate.gpu_count, gpus=aggregate.gpus_there)
     if types:
