@@ -16,8 +16,8 @@ from typing import Any
 from dttui.compose.templates import JOB_FILE, OWN_SCRIPT, Template
 from dttui.errors import UsageError
 from dttui.export.rendered import Rendered
+from dttui.frameworks.example_scripts import KNOWS_ALL, SHARDING_SAYS, choose_script
 from dttui.frameworks.parts.environment import CONFIG_FILE
-from dttui.frameworks.scripts import KNOWS_ALL, SHARDING_SAYS, choose_script
 from dttui.i18n import _
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
 from dttui.planning.models import Plan

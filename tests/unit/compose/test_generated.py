@@ -12,7 +12,7 @@ from dttui import locations
 from dttui.compose.generated import generate
 from dttui.compose.templates import read_templates
 from dttui.errors import UsageError
-from dttui.frameworks.scripts import choose_script
+from dttui.frameworks.example_scripts import choose_script
 from dttui.inventory.models import Inventory
 from dttui.spec import Job, load_job, parse_job
 from tests.unit.seed_cluster import SEED
