@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dtagent.protocol.events import JobState, Metric, NodeStanding
 from dtagent.protocol.metric_fields import Declared, metrics_of
 
-from dttui.i18n import _, in_a_row
+from dttui.i18n import N_, _, in_a_row
 from dttui.sanitize import clean
 
 _MINUTE_S = 60
@@ -101,6 +101,21 @@ def gigabytes(size_bytes: int) -> str:
     """Return a size in GB (10⁹), the one unit of all memory that is shown: an A100 80GB, which is a name, has 86."""
     value = size_bytes / 1e9
     return f"{value:.0f} GB" if value >= 10 or value == int(value) else f"{value:.1f} GB"
+
+
+_KINDS = {
+    "custom": N_("custom"),
+    "container": N_("container"),
+    "notebook": N_("notebook"),
+    "vm": N_("virtual machine"),
+    "bare-metal": N_("bare metal"),
+}
+"""Tags of environments that are words, and no names."""
+
+
+def kind_name(kind: str) -> str:
+    """Return what the tag of an environment is called; one that is a name stays what it is."""
+    return _(_KINDS[kind.casefold()]) if kind.casefold() in _KINDS else kind
 
 
 def rank_names(ranks: Sequence[tuple[int | None, str]], most: int) -> str:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from dttui.spec.durations import DURATION
-from dttui.spec.models import Alert, Cluster, Communication, Job, Node, Run
+from dttui.spec.models import Alert, Cluster, Communication, DataSharding, Job, Node, Run, Storage
 from dttui.spec.monitoring import HealthCommand, MetricPattern, Monitoring
 from dttui.spec.quantities import MAX_QUANTITY, BitsPerSecond, Bytes, Nanoseconds
 from dttui.spec.text import ENV_NAME, IMAGE, INTERFACE_NAME, MODULE_NAME, MOUNT
@@ -66,6 +66,10 @@ def sections(model: type[BaseModel]) -> st.SearchStrategy[dict[str, Any]]:
         return st.tuples(made, WATCHED).map(lambda found: _one_watched(*found))
     if model is Cluster:
         return made.map(_consistent)
+    if model is Storage:
+        return made.map(lambda parts: {**parts, "path": "/data"} if parts.get("size") is not None else parts)
+    if model is DataSharding:
+        return made.map(lambda parts: {**parts, "strategy": parts["method"]} if parts.get("method") else parts)
     if model is Communication:
         return made.map(lambda parts: {**parts, "collective_ops": None} if "collective_ops" in parts else parts)
     return made
@@ -99,7 +103,9 @@ def _consistent(parts: dict[str, Any]) -> dict[str, Any]:
     for node in parts.get("nodes", ()):
         masters = any(item.get("role") == "master" for item in nodes.values())
         nodes[node["id"]] = {**node, "role": "worker"} if masters and node.get("role") == "master" else node
-    said = {**parts, "nodes": tuple(nodes.values())} if "nodes" in parts else parts
+    said = {**parts, "nodes": tuple(nodes.values())} if "nodes" in parts else dict(parts)
+    if nodes or said.get("count") is None:
+        said = {name: value for name, value in said.items() if name not in ("count", "gpus_per_node")}
     if said.get("topology") and "groups" in said["topology"]:
         groups = ({"name": f"rack {index}", "nodes": (node,)} for index, node in enumerate(nodes))
         said["topology"] = {**said["topology"], "groups": tuple(groups)}

@@ -98,11 +98,31 @@ class Drafts(ForCaller):
         return Begun(files, replaced_files(target, files), plan(job, inventory), template.packages())
 
     @for_caller
+    def generate(self, job: Job, inventory: Inventory, target: Path) -> tuple[Template, Begun]:
+        """Return a script and its configuration for a job, for a directory; writes nothing. See `generate` of compose.
+
+        Raises:
+            UsageError: no script honours what the job says.
+        """
+        from dttui.compose.generated import generate
+        from dttui.export.writing import replaced_files
+
+        template, planned, files = generate(job, self.templates(), inventory)
+        return template, Begun(files, replaced_files(target, files), planned, template.packages())
+
+    @for_caller
     def open_points(self, job: Job, base: Path) -> list[Finding]:
         """Return what a valid job leaves open, and what is wrong in it by itself; see `check_open_points`."""
         from dttui.compose.open_points import check_open_points
 
         return check_open_points(job, base)
+
+    @for_caller
+    def remarks(self, job: Job) -> list[Finding]:
+        """Return what there is to say of a job's words by themselves; see `check_meaning`."""
+        from dttui.planning.meaning import check_meaning
+
+        return check_meaning(job)
 
     @for_caller
     def cost(self, state: ComposeState, inventory: Inventory, statuses: Mapping[str, EnvironmentStatus]) -> DraftCost:

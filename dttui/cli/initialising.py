@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from argparse import Namespace
@@ -10,13 +11,16 @@ from pathlib import Path
 from dttui.app import JOB_FILE, OWN_SCRIPT, App, Begun, Template
 from dttui.cli.printing import print_document, print_findings, print_rows, print_table
 from dttui.cli.prompting import TerminalPrompter, replacing
-from dttui.cli.sources import choose, read_inventory
+from dttui.cli.sources import choose, read_inventory, read_submission
 from dttui.errors import CancelledError, ExitCode, UsageError
 from dttui.i18n import _, language, ngettext
 from dttui.sanitize import clean, clean_line
+from dttui.spec import Severity
 from dttui.words import listed
 
 MAX_NAMES = 5
+TOLD = ("not-in-script",)
+"""Codes of findings that are no errors and told all the same."""
 MAX_NAME_CHARS = 120
 """Of a job."""
 
@@ -26,14 +30,17 @@ async def init(options: Namespace) -> int:
     app = App()
     if options.list:
         return _list(app.drafts.templates(options.framework), options)
-    if options.framework is None and options.template is None:
+    if options.framework is None and options.template is None and options.job_file is None:
         raise UsageError(_("init wants to know which framework or template"), "dttui init --list")
-    template = app.drafts.template(options.framework, options.template)
-    inventory = read_inventory(options)
-    names = [name for name in (options.nodes or "").split(",") if name]
-    environments = choose(inventory, names) if names else ()
-    target = Path(options.directory or template.name)
-    made = app.drafts.begin(template, environments, inventory, _name_of(target), target)
+    if options.job_file is not None:
+        template, target, made = _of_job(app, options)
+    else:
+        template = app.drafts.template(options.framework, options.template)
+        inventory = read_inventory(options)
+        names = [name for name in (options.nodes or "").split(",") if name]
+        environments = choose(inventory, names) if names else ()
+        target = Path(options.directory or template.name)
+        made = app.drafts.begin(template, environments, inventory, _name_of(target), target)
     if options.dry_run:
         _tell(options, template, target, made)
         return ExitCode.OK
@@ -45,6 +52,19 @@ async def init(options: Namespace) -> int:
         raise UsageError(error.message, _("Name another directory, or take away what is in the way.")) from error
     _tell(options, template, target, made)
     return ExitCode.OK
+
+
+def _of_job(app: App, options: Namespace) -> tuple[Template, Path, Begun]:
+    """Return what is written for a job, and where. Raises UsageError."""
+    if options.framework is not None or options.template is not None or options.nodes is not None:
+        raise UsageError(
+            _("--from takes framework and nodes from the job"), _("Give --from alone, or write them there.")
+        )
+    submission = read_submission(options, options.job_file)
+    words = re.sub(r"[^\w.-]+", "-", submission.job.name).strip("-.")
+    target = Path(options.directory or words or "job")
+    template, made = app.drafts.generate(submission.job, submission.inventory, target)
+    return template, target, made
 
 
 def _name_of(target: Path) -> str:
@@ -71,7 +91,8 @@ def _tell(options: Namespace, template: Template, target: Path, made: Begun) -> 
         dry = {"dry_run": True} if options.dry_run else {}
         print_document({**document, "files": files, "findings": findings, **dry}, options.output)
         return
-    print_findings(plan.errors, sys.stderr)
+    noted = (item for item in plan.findings if item.severity is Severity.ERROR or item.code in TOLD)
+    print_findings(noted, sys.stderr)
     if options.dry_run:
         for file in files:
             print(clean(_("would write {path}").format(path=target / file)))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dttui.cli.estimate_text import gap_lines
+from dttui.cli.printing import distributed_info
 from dttui.frameworks import IN_FULL, reason
 from dttui.i18n import _, in_a_row, ngettext
 from dttui.planning import Aggregate, Plan
@@ -18,6 +19,8 @@ from dttui.words import process_name
 def plan_document(plan: Plan) -> dict[str, Any]:
     """Return a plan as data: each node with its GPUs, its first command and that command's environment beside it."""
     document = plan.model_dump(mode="json", context=IN_FULL)
+    document["aggregate"]["is_distributed"] = plan.aggregate.is_distributed
+    document["distributed"] = distributed_info(plan)
     for node in document["nodes"]:
         first = node["processes"][0] if node["processes"] else {"argv": [], "env": {}}
         node["gpus"] = node["slots"] if node["cuda_slots"] or node["simulated"] else 0
@@ -35,7 +38,7 @@ def plan_text(plan: Plan) -> str:
             len(plan.nodes),
         ).format(
             name=plan.job_name,
-            framework=plan.framework,
+            framework=plan.framework or _("no framework"),
             backend=plan.backend,
             size=plan.world_size,
             count=len(plan.nodes),
@@ -53,7 +56,8 @@ def plan_text(plan: Plan) -> str:
             seconds=plan.rendezvous_timeout_s, size=format_bytes(plan.log_cap_bytes)
         )
     )
-    for node in plan.nodes:
+    shown = plan.nodes[:1] if plan.by_count else plan.nodes
+    for node in shown:
         mark = "★" if node.node_rank == 0 else " "
         ranks = f"{node.ranks[0]}–{node.ranks[-1]}" if len(node.ranks) > 1 else f"{node.ranks[0]}"
         simulated = _(" (simulated GPUs)") if node.simulated else ""
@@ -64,6 +68,8 @@ def plan_text(plan: Plan) -> str:
         )
         for process in node.processes:
             lines.append(f"      {process_name(process.name)}: {' '.join(process.argv)}")
+    if more := len(plan.nodes) - len(shown):
+        lines.append(_("… and {count} more").format(count=more))
     lines += _variables(plan)
     return clean("\n".join(lines))
 
@@ -73,6 +79,8 @@ def _totals(total: Aggregate) -> Iterator[str]:
     gpus = total.gpu_count if total.gpus_known else f"≥{total.gpu_count}" if total.gpu_count else "?"
     types = ", ".join(f"{count}×{name}" for name, count in total.gpu_types.items())
     yield (_("GPUs {gpus} ({types})") if types else _("GPUs {gpus}")).format(gpus=gpus, types=types)
+    if total.gpu_memory_bytes is not None:
+        yield _("GPU memory {memory} GB").format(memory=f"{total.gpu_memory_bytes / 1e9:.0f}")
     if total.cpu_count is not None:
         yield _("CPUs {cpus}").format(cpus=total.cpu_count)
     if total.memory_bytes is not None:

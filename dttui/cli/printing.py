@@ -26,6 +26,8 @@ from dttui.words import listed, state_name, told_state
 if TYPE_CHECKING:
     from dttui.diagnosis import Diagnosis, ReportSection
     from dttui.jobs import JobDirectory, JobView, NodeView
+    from dttui.jobs.plan_file import SeenPlan
+    from dttui.planning import Plan
     from dttui.spec import Finding
 
 METRIC_INTERVAL_S = 1.0
@@ -312,6 +314,18 @@ def places_text(view: JobView, directory: JobDirectory) -> str:
     return "".join(f"{one_line(line)}\n" for line in view.places(str(directory.path)))
 
 
+def distributed_info(plan: Plan | SeenPlan) -> dict[str, Any]:
+    """Return what seed 004's answer to a new task says of its nodes: how many, how many GPUs, the master, framework."""
+    total = plan.aggregate
+    return {
+        "is_distributed": len(plan.nodes) > 1,
+        "node_count": len(plan.nodes),
+        "total_gpus": total.gpu_count if total is not None else None,
+        "master_node": plan.nodes[0].name if plan.nodes else None,
+        "framework": plan.framework or None,
+    }
+
+
 def job_document(view: JobView, directory: JobDirectory) -> dict[str, Any]:
     """Return a job's outcome as data."""
     newest = view.newest_metric
@@ -324,6 +338,7 @@ def job_document(view: JobView, directory: JobDirectory) -> dict[str, Any]:
         "exit_code": view.exit_code,
         "attempt": view.attempt,
         "world_size": view.plan.world_size if view.plan else None,
+        "distributed": distributed_info(view.plan) if view.plan else None,
         "present_world_size": sum(len(node.ranks) for node in view.nodes.values()),
         "started_at": view.started_at,
         "ended_at": view.ended_at if view.state is not JobState.UNKNOWN else None,

@@ -18,14 +18,16 @@ def validate(options: Namespace) -> int:
     text = decode(read_bytes(path, file), file)
     loaded = parse_document(text, file)
     job = loaded.job
-    needed = App().drafts.open_points(job, path.parent)
+    app = App()
+    needed = app.drafts.open_points(job, path.parent)
     mistakes = [finding for finding in needed if finding.severity is Severity.ERROR]
     if mistakes:
         raise DocumentError(as_problem(finding, file) for finding in with_places(mistakes, text, file, loaded.source))
+    notes = [*loaded.notes, *with_places(app.drafts.remarks(job), text, file, loaded.source)]
     if options.output == "human":
         nodes = ", ".join(node.id for node in job.cluster.nodes)
         print(_("{file}: valid; job {name}, nodes: {nodes}").format(file=file, name=job.name, nodes=nodes or "–"))
-        print_findings(loaded.notes)
+        print_findings(notes)
         if needed:
             print(_("`dttui plan` will ask for more:"))
             print_findings(needed)
@@ -35,7 +37,7 @@ def validate(options: Namespace) -> int:
             "needed": [finding.model_dump(mode="json") for finding in needed],
             "dialect": loaded.dialect,
             "job": job.model_dump(mode="json", exclude_unset=True),
-            "notes": [note.model_dump(mode="json") for note in loaded.notes],
+            "notes": [note.model_dump(mode="json") for note in notes],
         }
         print_document(document, options.output)
     return ExitCode.OK

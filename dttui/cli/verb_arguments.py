@@ -142,6 +142,8 @@ def add_init(parser: ArgumentParser) -> None:
     parser.add_argument("directory", nargs="?", metavar="DIR", help=directory_help)
     parser.add_argument("--framework", metavar="F", help=_("the template of this framework"))
     parser.add_argument("--template", metavar="T", help=_("this template"))
+    from_help = _("write script and configuration for this job, by what it splits and says")
+    parser.add_argument("--from", dest="job_file", metavar="JOB.yaml", help=from_help)
     nodes_help = _("the environments to run on, the master first; the first of the inventory by default")
     parser.add_argument("--nodes", metavar="A,B", help=nodes_help)
     parser.add_argument("--list", action="store_true", help=_("show the templates, and write nothing"))

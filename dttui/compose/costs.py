@@ -119,6 +119,8 @@ def _job_of(submission: Submission) -> tuple[Job, Roster]:
     job = with_config(submission.job, submission.base)
     roster = make_roster(job, submission.inventory, {})
     wrong = next((item for item in roster.findings if item.severity is Severity.ERROR), None)
+    if roster.by_count:
+        return job, roster
     if wrong is not None:
         raise UsageError(wrong.message, wrong.hint)
     return job, roster

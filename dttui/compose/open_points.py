@@ -27,7 +27,7 @@ def check_open_points(job: Job, base: Path) -> list[Finding]:
     if not job.cluster.nodes:
         from dttui.planning.roster import no_nodes
 
-        findings.append(no_nodes())
+        findings.append(no_nodes(job))
     if job.run is not None:
         findings += _check_script(job.run, base)
     return [

@@ -206,6 +206,7 @@ class MegatronLm(Framework):
         return (
             _("tensor parallelism"),
             _("pipeline parallelism"),
+            _("ZeRO's sharded optimizer, by zero_stage: 1"),
             _("made for Transformers"),
             _("very large training"),
         )

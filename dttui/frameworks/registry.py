@@ -11,7 +11,8 @@ from dttui.frameworks.plugins import load
 from dttui.frameworks.traits import Traits, Usual
 from dttui.i18n import _
 from dttui.spec.entry_points import FRAMEWORKS as GROUP
-from dttui.spec.entry_points import OWN_FRAMEWORKS
+from dttui.spec.entry_points import OWN_FRAMEWORKS, is_megatron_with_deepspeed
+from dttui.spec.models import megatron_with_deepspeed
 from dttui.spec.problems import did_you_mean
 
 
@@ -27,6 +28,8 @@ def get_framework(name: str) -> Framework:
     if name in OWN_FRAMEWORKS:
         return _own(name)
     found = next((item for item in frameworks() if item.name == name), None)
+    if found is None and is_megatron_with_deepspeed(name):
+        raise UsageError(*megatron_with_deepspeed())
     if found is None:
         names = [item.name for item in frameworks()]
         raise UsageError(_('no framework "{name}"').format(name=name), did_you_mean(name, names) or "dttui init --list")

@@ -41,6 +41,14 @@ class SeenEstimate:
 
 
 @dataclass(frozen=True)
+class SeenAggregate:
+    """Of an `Aggregate`, what is shown."""
+
+    gpu_count: int = 0
+    gpu_memory_bytes: int | None = None
+
+
+@dataclass(frozen=True)
 class SeenPlan:
     """Of a `Plan`, what is shown."""
 
@@ -53,6 +61,7 @@ class SeenPlan:
     rendezvous_timeout_s: float = 300.0
     backend: str = ""
     estimate: SeenEstimate | None = None
+    aggregate: SeenAggregate | None = None
 
 
 def read_plan_file(path: Path) -> SeenPlan:

@@ -79,6 +79,16 @@ class Choice:
         return declared.memory if declared is not None else None
 
     @property
+    def used_gpu_memory_bytes(self) -> int | None:
+        """Memory of all the GPUs that the job uses of it, the first ones where they differ."""
+        used = min(self.gpus_used or 0, self.gpu_count or 0)
+        if self.facts is not None and not self.environment.simulated:
+            total = _sum_known(gpu.memory_total_mib for gpu in self.facts.gpus[:used])
+            return total * _MIB if total is not None else None
+        size = self.gpu_memory_bytes
+        return size * used if size is not None and used else None
+
+    @property
     def cpu_count(self) -> int | None:
         """Logical CPUs."""
         if self.facts is not None:
@@ -155,6 +165,7 @@ def aggregate(choices: Iterable[Choice]) -> Aggregate:
         gpu_types=types,
         simulated_gpu_count=sum(_usable(choice) for choice in chosen if choice.environment.simulated),
         gpus_known=all(choice.gpus_used is not None for choice in chosen),
+        gpu_memory_bytes=_sum_known(choice.used_gpu_memory_bytes for choice in chosen),
         cpu_count=_sum_known(choice.cpu_count for choice in chosen),
         memory_bytes=_sum_known(choice.memory_bytes for choice in chosen),
         zones=tuple(dict.fromkeys(choice.environment.zone for choice in chosen if choice.environment.zone)),

@@ -10,6 +10,7 @@ from itertools import islice
 from dttui.i18n import _
 from dttui.planning.cost.collectives import CollectiveChoice
 from dttui.planning.cost.estimate import COMMUNICATION, GB
+from dttui.planning.cost.hardware import GpuTable, usual_precision
 from dttui.planning.cost.layout import faults
 from dttui.planning.cost.links import describe_link
 from dttui.planning.cost.step_time import step_time
@@ -18,7 +19,7 @@ from dttui.planning.formal import CommunicationTerms, Formal, Parallelism, Syste
 from dttui.planning.roster import Member
 from dttui.planning.shares import KEY as SHARES_KEY
 from dttui.planning.shares import Shares
-from dttui.spec.findings import Finding, Severity
+from dttui.spec.findings import Finding, Severity, warning
 from dttui.spec.models import Job
 from dttui.spec.problems import format_path
 from dttui.words import parameters
@@ -79,6 +80,35 @@ def check_axioms(
         _communication(costing, now),
         _balance(costing, members, shares),
     ]
+
+
+def check_types(job: Job, members: Sequence[Member], table: GpuTable) -> list[Finding]:
+    """Tell that GPUs of several types take part, where nothing is known of the model and so no axiom says it."""
+    counts = Counter(name for member in members for name in member.gpu_types[: member.cuda_slots])
+    data = job.strategy.data_parallel
+    if len(counts) < 2 or (data is not None and not data.has_equal_shares):
+        return []
+    told = ", ".join(f"{count}×{name}" for name, count in counts.items())
+    message = _("GPUs of different types take part ({types}): every step waits for the slowest").format(types=told)
+    found = {name: table.find(name) for name in counts}
+    known = {name: gpu for name, gpu in found.items() if gpu is not None}
+    hint = _("Choose GPUs of one type.")
+    if len(known) == len(counts):
+        precision = (job.model.precision if job.model is not None else None) or usual_precision(known.values())
+        speeds = {name: gpu.peak_flops(precision) for name, gpu in known.items()}
+        slowest = min(speeds, key=speeds.__getitem__)
+        lost = 1 - speeds[slowest] * counts.total() / sum(speeds[name] * count for name, count in counts.items())
+        if lost < UNEQUAL:
+            return []
+        message += _("; in {precision} {lost} of all their time is lost by that").format(
+            precision=precision, lost=f"{lost:.0%}"
+        )
+        slow = [member.name for member in members if slowest in member.gpu_types[: member.cuda_slots]]
+        hint = _(
+            "Choose GPUs of one type, leave out the slowest ({nodes}), or where the script can, share out samples by "
+            "speed: {key}: by_speed"
+        ).format(nodes=", ".join(slow), key=format_path(SHARES_KEY))
+    return [warning("gpu-types-mixed", "cluster.nodes", message, hint)]
 
 
 def _collectives(costing: Costing | None) -> tuple[str, ...]:

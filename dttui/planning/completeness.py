@@ -81,12 +81,13 @@ def _check_filled(run: Run) -> list[Finding]:
 
 
 def check_unused(job: Job) -> list[Finding]:
-    """Name the keys that are read, checked and kept, and that nothing acts upon yet."""
+    """Name the keys that act upon other jobs alone."""
     keys = [format_path(path) for path in keys_without_effect(job)]
     if not keys:
         return []
-    message = _("this version reads these and does not act upon them yet: {keys}").format(keys=", ".join(keys))
-    return [info("not-acted-upon", keys[0], message)]
+    message = _("without another attempt nothing comes of: {keys}").format(keys=", ".join(keys))
+    hint = _("Write recovery.on_node_failure: restart, or leave them out.")
+    return [info("not-acted-upon", keys[0], message, hint)]
 
 
 def _check_variables(run: Run) -> list[Finding]:

@@ -236,6 +236,8 @@ class ComposeState:
             raise UsageError(fault.message)
         parts = _set_fields(self.base)
         cluster = _set_fields(self.base.cluster if self.base is not None else None)
+        if self.selected:
+            cluster = {name: value for name, value in cluster.items() if name not in ("count", "gpus_per_node")}
         shown = {
             "name": self.task_name.strip(),
             "framework": self.framework,

@@ -31,7 +31,7 @@ from dttui.planning.cost.links import Links, NodeLink, slowest_inside, slowest_l
 from dttui.planning.cost.rules_of_thumb import RulesOfThumb, rules_of_thumb
 from dttui.planning.cost.shape import ModelShape, exact_count
 from dttui.planning.parallelism import context_degree, expert_degree, pipeline_degree
-from dttui.planning.roster import Member
+from dttui.planning.roster import COUNTED_AT, Member
 from dttui.planning.uncounted import not_counted
 from dttui.spec.findings import Finding, info, warning
 from dttui.spec.models import GroupLink, Job, Model, NetworkRequest
@@ -184,6 +184,8 @@ def gpu_types(members: Sequence[Member], table: GpuTable) -> tuple[GpuType, ...]
         is_simulated = member.environment.simulated
         if len(names) < member.slots or (member.cuda_slots < member.slots and not is_simulated):
             hint = _("Declare resources.gpu with count and type in the inventory, or run: dttui agents deploy {node}")
+            if member.path == COUNTED_AT:
+                hint = _("Write resources.gpu.type in the job, such as A100.")
             raise UnknownAssumptionError(
                 _("the GPUs of {node} are not known").format(node=member.name), hint.format(node=member.name)
             )

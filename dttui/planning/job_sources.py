@@ -10,7 +10,7 @@ from dttui.frameworks.bundle import Hole
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.spec.findings import Finding, error
-from dttui.spec.models import Job, Run
+from dttui.spec.models import Job, Run, Storage
 from dttui.spec.problems import did_you_mean
 
 SENT_DIRECTORY = "work"
@@ -85,11 +85,23 @@ def locate_dataset(job: Job, inventory: Inventory) -> tuple[DatasetLocation | No
 
 def required_paths(job: Job, dataset: DatasetLocation | None, sources: Sources | None) -> tuple[str, ...]:
     """Return the absolute paths that must exist on every host: of the program, the dataset and declared storage."""
-    storage = job.resources.storage
-    places = (storage.local, storage.shared) if storage is not None else ()
-    stored = (item.path for item in places if item is not None and item.path and posixpath.isabs(item.path))
+    stored = (item.path for item in _storage(job) if item.path and posixpath.isabs(item.path))
     data = (dataset.path,) if dataset is not None and posixpath.isabs(dataset.path) else ()
     return tuple(dict.fromkeys((*(sources.required_paths if sources is not None else ()), *data, *stored)))
+
+
+def required_room(job: Job) -> dict[str, int]:
+    """Return the absolute paths that must have room on every host, and how many bytes."""
+    room: dict[str, int] = {}
+    for item in _storage(job):
+        if item.path and item.size is not None:
+            room[item.path] = max(item.size, room.get(item.path, 0))
+    return room
+
+
+def _storage(job: Job) -> list[Storage]:
+    storage = job.resources.storage
+    return [item for item in (storage.local, storage.shared) if item is not None] if storage is not None else []
 
 
 def _hint(word: str, known: list[str]) -> str:

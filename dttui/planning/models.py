@@ -66,6 +66,8 @@ class Aggregate(_Value):
     """How many of them are simulated."""
     gpus_known: bool = True
     """Whether it is known of every environment how many GPUs the job uses; those not known count as nothing."""
+    gpu_memory_bytes: int | None = None
+    """Memory of the GPUs the job uses, of all that say how much they have; of simulated ones as it is declared."""
     cpu_count: int | None = None
     """Logical CPUs of all that say how many they have."""
     memory_bytes: int | None = None
@@ -108,6 +110,8 @@ class PlannedNode(NodePlace):
     """What runs."""
     required_paths: tuple[str, ...] = ()
     """Absolute paths that must exist on the host."""
+    required_room: dict[str, int] = Field(default_factory=dict)
+    """Which of them must have so many bytes free."""
     health: PlannedCommand | None = None
     """What says whether it goes well there, in the environment of the first of its processes."""
     port_range: tuple[int, int] | None = None
@@ -184,6 +188,8 @@ class Plan(_Value):
     """Environments that do as well as its nodes, where the job waits for its hosts."""
     imports: tuple[NeededModule, ...] = ()
     """What the script that is sent needs of its interpreter; nothing where it is elsewhere, or a command."""
+    by_count: bool = False
+    """Whether the job says how many nodes there are, and not which: these stand for any, and it cannot be launched."""
     resumption: Resumption = Resumption()
     """What commands get besides in an attempt that is not the first."""
 

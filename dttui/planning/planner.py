@@ -22,7 +22,7 @@ from dttui.frameworks.traits import GroupForming
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.planning.aggregate import aggregate
-from dttui.planning.axioms import check_axioms, formalise
+from dttui.planning.axioms import check_axioms, check_types, formalise
 from dttui.planning.binding import bind
 from dttui.planning.candidates import candidates_of, check_candidates
 from dttui.planning.checkpoints import check_checkpoints, resumption_of, with_interval
@@ -33,7 +33,8 @@ from dttui.planning.cost.hardware import GpuTable, gpu_table
 from dttui.planning.cost.links import Links, slowest_inside
 from dttui.planning.costing import Costed, cost, node_link
 from dttui.planning.health import check_health, health_of
-from dttui.planning.job_sources import Sources, locate_dataset, locate_sources, required_paths
+from dttui.planning.job_sources import Sources, locate_dataset, locate_sources, required_paths, required_room
+from dttui.planning.meaning import check_meaning
 from dttui.planning.models import DEFAULT_PYTHON, Plan, PlannedCommand, PlannedNode
 from dttui.planning.network import check_network, choose_backend, master_address
 from dttui.planning.parallelism import check_degrees, check_splitting
@@ -129,7 +130,9 @@ def plan(
         *check_topology(job, workers),
         *of_shares,
         *_check_cost(job, costed, workers, of_framework, now, shares),
+        *(check_types(job, workers, table) if costing is None else ()),
         *check_checkpoints(job, len(members)),
+        *check_meaning(job),
         *check_unused(job),
     ]
     return Plan(
@@ -142,6 +145,7 @@ def plan(
         upload=sources.upload if sources is not None else None,
         nodes=nodes,
         aggregate=aggregate(members),
+        by_count=roster.by_count,
         start_estimate_s=start_estimate_s(len(members)),
         findings=errors_first(findings),
         **_of_run(job.run),
@@ -328,6 +332,7 @@ def _bare_node(
         prefix=_prefix(job),
         zone=member.environment.zone,
         required_paths=required,
+        required_room=required_room(job),
         port_range=member.environment.ports if has_port else None,
         gpu_names=() if place.simulated else member.gpu_names,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from dttui.agent_words import agent_text
 from dttui.i18n import _, ngettext
-from dttui.inventory.models import Inventory
+from dttui.inventory.models import CpuResources, Environment, GpuResources, Inventory, Resources
 from dttui.planning.aggregate import Choice
 from dttui.planning.gpu_names import gpu_type
 from dttui.spec.findings import Finding, error, info, warning
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from dtagent.protocol.facts import HostFacts
 
 _MAX_NAMES = 8
+COUNTED_AT: PathKey = ("cluster", "count")
+"""Where a job says how many nodes it has, and not which."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Roster:
 
     members: tuple[Member, ...]
     findings: tuple[Finding, ...]
+    by_count: bool = False
+    """Whether the job says how many there are, and not which: they stand for any."""
 
     @property
     def world_size(self) -> int:
@@ -67,7 +71,9 @@ def make_roster(job: Job, inventory: Inventory, facts: Mapping[str, HostFacts]) 
     findings: list[Finding] = []
     members: dict[str, Member] = {}
     if not job.cluster.nodes:
-        findings.append(no_nodes())
+        findings.append(no_nodes(job, inventory))
+        if job.cluster.count is not None:
+            return Roster(_counted(job, job.cluster.count), tuple(findings), by_count=True)
     master = job.cluster.master
     known = {item.name: item for item in inventory.environments}
     known |= {item.id: item for item in inventory.environments if item.id is not None}
@@ -90,10 +96,55 @@ def make_roster(job: Job, inventory: Inventory, facts: Mapping[str, HostFacts]) 
     return Roster(tuple(members.values()), tuple(findings))
 
 
-def no_nodes() -> Finding:
-    """Return the error of a job without nodes."""
-    hint = _("List at least one under cluster.nodes.")
-    return error("no-nodes", "cluster.nodes", _("no environment is chosen"), hint)
+def no_nodes(job: Job, inventory: Inventory | None = None) -> Finding:
+    """Return the error of a job without nodes, or of one that says only how many."""
+    count = job.cluster.count
+    if count is None:
+        hint = _("List at least one under cluster.nodes.")
+        return error("no-nodes", "cluster.nodes", _("no environment is chosen"), hint)
+    message = _("this says how many nodes, and not which: {count}").format(count=count)
+    hint = _("List environments of the inventory under cluster.nodes.")
+    fitting = [item.name for item in inventory.environments if _fits(item, job)] if inventory is not None else []
+    if fitting:
+        names = ", ".join(fitting[:_MAX_NAMES]) + (", …" if len(fitting) > _MAX_NAMES else "")
+        hint = _("List them under cluster.nodes; {there} of the inventory fit: {names}").format(
+            there=len(fitting), names=names
+        )
+    return error("no-nodes", "cluster.nodes", message, hint, path=COUNTED_AT)
+
+
+def _gpus_a_node(job: Job) -> int | None:
+    gpu = job.resources.gpu
+    return job.cluster.gpus_per_node or (gpu.count if gpu is not None else None)
+
+
+def _fits(environment: Environment, job: Job) -> bool:
+    """Whether an environment has as many GPUs as each node is to have, as far as it says."""
+    there = Choice(environment).gpu_count
+    return there is None or there >= (_gpus_a_node(job) or 0)
+
+
+def _counted(job: Job, count: int) -> tuple[Member, ...]:
+    """Return so many nodes alike, of what the job asks of each."""
+    gpu, cpu = job.resources.gpu or GpuRequest(), job.resources.cpu or CpuRequest()
+    gpus = _gpus_a_node(job)
+    # As the job has them, which is checked: a type that no inventory could name is told with the estimate.
+    declared = GpuResources.model_construct(count=gpus or 0, type=gpu.type, memory=gpu.memory, simulated=False)
+    resources = Resources.model_construct(
+        gpu=declared if gpus is not None else None,
+        cpu=CpuResources.model_construct(cores=cpu.cores, memory=cpu.memory),
+    )
+    names = [f"node-{number}" for number in range(1, count + 1)]
+    return tuple(
+        Member(
+            Environment(name=name, host=name).model_copy(update={"resources": resources}),
+            None,
+            gpus,
+            node=Node(id=name),
+            path=COUNTED_AT,
+        )
+        for name in names
+    )
 
 
 def _not_said(members: Iterable[Member]) -> list[Finding]:

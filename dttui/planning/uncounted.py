@@ -45,6 +45,8 @@ JOB_CLASSES: dict[str, str | Uncounted] = {
     "cluster.nodes.network.interface": NEUTRAL,
     "cluster.nodes.network": COUNTED,
     "cluster.nodes": NEUTRAL,
+    "cluster.count": COUNTED,
+    "cluster.gpus_per_node": COUNTED,
     "cluster.candidates": Uncounted(N_("the nodes that are named are taken to be those that train")),
     "cluster.topology.groups": NEUTRAL,  # By themselves: with them between_groups counts.
     "cluster.topology.between_groups": COUNTED,

@@ -127,6 +127,13 @@ def judge_room(
             message = _("{host}: checkpoints cannot be written to {path}").format(host=name, path=place.path)
             hint = _("Choose another recovery.checkpoint.dir, or make it writable.")
             found.append(error("checkpoint-unwritable", name, message, hint))
+    for item in reply.paths:
+        wanted_mib = node.required_room.get(item.path, 0) >> 20
+        if item.free_mib is not None and item.free_mib < wanted_mib:
+            message = _("{host}: {path} has {free} free, and resources.storage asks for {wanted}").format(
+                host=name, path=item.path, free=_size(item.free_mib), wanted=_size(wanted_mib)
+            )
+            found.append(error("storage-room", name, message, _("Make room there, or ask for less.")))
     if facts.shm_total_mib is not None:
         told.append(_("shm {size}").format(size=_size(facts.shm_total_mib)))
         if facts.shm_total_mib < SHM_WANTED_MIB:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from dttui.i18n import _
-from dttui.spec.effects import ESTIMATED, LAUNCHED, UNUSED, VERIFIED
+from dttui.spec.effects import ESTIMATED, FOR_SCRIPT, LAUNCHED, VERIFIED
 from dttui.spec.problems import MAX_PROBLEMS, PathKey, PlacedValueError, did_you_mean, with_hint
 from dttui.spec.quantities import BitsPerSecond, Bytes, Nanoseconds
 from dttui.spec.section import Section
@@ -37,14 +37,21 @@ class CpuRequest(Section):
 
 
 class Storage(Section):
-    """A place for data: a path that is absolute must be there on every host; the rest has no effect yet."""
+    """A place for data: a path that is absolute must be there on every host. The script finds it in DTTUI_CONFIG."""
 
     path: Text | None = Field(default=None, json_schema_extra=VERIFIED)
     """Directory; where it is absolute, the preflight looks whether it is there on every host."""
-    size: Bytes | None = Field(default=None, json_schema_extra=UNUSED)
-    """Least free room; no effect yet."""
-    type: str | None = Field(default=None, json_schema_extra=UNUSED)
-    """`nfs`, `ssd`, …; no effect yet."""
+    size: Bytes | None = Field(default=None, json_schema_extra=VERIFIED)
+    """Least free room; the preflight looks whether it is there on every host. It needs an absolute path."""
+    type: str | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """`nfs`, `ssd`, …"""
+
+    @model_validator(mode="after")
+    def _has_place(self) -> Storage:
+        if self.size is not None and not (self.path or "").startswith("/"):
+            message = _("room is looked for at an absolute path; write path: beside it")
+            raise PlacedValueError((("size",), message))
+        return self
 
 
 class StorageRequest(Section):
@@ -113,8 +120,8 @@ class Topology(Section):
     What a node's own link carries is said by `network`. Zones need not be written here: the inventory has them.
     """
 
-    type: str | None = Field(default=None, json_schema_extra=UNUSED)
-    """`ring`, `fat_tree`, …; no effect yet."""
+    type: str | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """`ring`, `fat_tree`, …; the script finds it in the file that DTTUI_CONFIG names."""
     groups: tuple[NodeGroup, ...] = Field(default=(), json_schema_extra=ESTIMATED)
     """Which nodes are near to each other; a node of none is by itself."""
     between_groups: GroupLink | None = Field(default=None, json_schema_extra=ESTIMATED)
@@ -136,11 +143,19 @@ Candidates = Annotated[
 """Who may take part; told apart first."""
 
 
+MOST_NODES = 100_000
+"""That are planned by their number alone."""
+
+
 class Cluster(Section):
     """The nodes of the job."""
 
     nodes: tuple[Node, ...] = ()
     """Nodes; the master first, or marked by its role."""
+    count: int | None = Field(default=None, gt=0, le=MOST_NODES, json_schema_extra=ESTIMATED)
+    """How many nodes, where none is listed: a plan is made of so many alike, by `resources`; a launch asks which."""
+    gpus_per_node: int | None = Field(default=None, gt=0, le=1024, json_schema_extra=ESTIMATED)
+    """GPUs of each of these, as `resources.gpu.count` has it."""
     candidates: Candidates = Field(default=(), json_schema_extra=LAUNCHED)
     """Environments, by id or name, that do as well: with `--queue` the job starts on as many of these and of `nodes` as
     it has nodes, once they have room. `any`: all of the inventory but `recovery.spares`."""
@@ -149,10 +164,18 @@ class Cluster(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Cluster:
-        faults = tuple(islice(chain(self._repeated(), self._misgrouped()), MAX_PROBLEMS))
+        faults = tuple(islice(chain(self._miscounted(), self._repeated(), self._misgrouped()), MAX_PROBLEMS))
         if faults:
             raise PlacedValueError(*faults)
         return self
+
+    def _miscounted(self) -> Iterator[tuple[PathKey, str]]:
+        """Yield where a number of nodes is said beside other nodes, or GPUs of none."""
+        if self.nodes and self.count is not None and self.count != len(self.nodes):
+            message = _("there are {listed} under nodes, and not {count}; say it once")
+            yield ("count",), message.format(listed=len(self.nodes), count=self.count)
+        if self.gpus_per_node is not None and (self.nodes or self.count is None):
+            yield ("gpus_per_node",), _("this goes with count; of nodes that are listed, write resources.gpu.count")
 
     def _repeated(self) -> Iterator[tuple[PathKey, str]]:
         """Yield where a node is listed again, or is one master too many."""

@@ -92,6 +92,21 @@ def _measured_metrics() -> dict[str, str]:
     return {name: metric.alert_unit for name, (_field, metric) in found}
 
 
+def measured_names() -> tuple[str, ...]:
+    """Return the metrics that hosts are measured by, such as `gpu.utilization`."""
+    return tuple(_measured_metrics())
+
+
+def is_measured(name: str) -> bool:
+    """Whether a metric is one that hosts are measured by."""
+    return name.startswith(("gpu.", "host.")) and name in _measured_metrics()
+
+
+def reported_names() -> tuple[str, ...]:
+    """Return what dttui itself reads of scripts and trainers, by whatever a report may call it."""
+    return tuple(_REPORTED_METRICS)
+
+
 def parse_metric(text: str) -> MetricCondition:
     """Read `NAME > NUMBER [for DURATION]`. Raises ValueError with what was expected."""
     head, for_s = _split(text)

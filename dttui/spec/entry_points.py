@@ -28,6 +28,12 @@ ALSO_CALLED: dict[str, tuple[str, ...]] = {
 """Other words that people use for some of them."""
 
 
+def is_megatron_with_deepspeed(word: str) -> bool:
+    """Whether a word is for the two together, as seed 004 has them: `Megatron-LM + DeepSpeed`."""
+    letters = "".join(filter(str.isalpha, word.casefold())).replace("and", "")
+    return letters in ("megatrondeepspeed", "megatronlmdeepspeed", "deepspeedmegatron", "deepspeedmegatronlm")
+
+
 @cache
 def plugin_frameworks() -> frozenset[str]:
     """Return the names of the frameworks that are added."""

@@ -26,6 +26,7 @@ ReadFile = Callable[[str], str | None]
 """The text of a file that a document names; `None` where it is not there, or may not be read."""
 _DIALECTS = (*JOB_DIALECTS, *IMPORTED_DIALECTS)
 _NODES: PathKey = ("cluster", "nodes")
+_NODE_COUNT: PathKey = ("cluster", "count")
 _GPU_COUNT: PathKey = ("resources", "gpu", "count")
 _SCRIPT: PathKey = ("run", "script")
 _PROGRAMS = (_SCRIPT, ("run", "module"), ("run", "command"))
@@ -179,6 +180,8 @@ def merge(parts: Sequence[Translated], name: str) -> Imported:
         has_nodes |= with_nodes
     notes += _check_counts(parts, chosen)
     nodes = _node_ids(chosen)
+    if nodes:
+        chosen.pop(_NODE_COUNT, None)
     for part in parts:
         notes += _settle_nodes(_settle_files(part, parts, chosen), nodes, chosen)
     notes += _choose_script(parts, chosen)

@@ -44,7 +44,7 @@ from dttui.spec.communication import (
 )
 from dttui.spec.container import Container
 from dttui.spec.effects import FOR_SCRIPT, LAUNCHED
-from dttui.spec.entry_points import OWN_FRAMEWORKS, plugin_frameworks
+from dttui.spec.entry_points import OWN_FRAMEWORKS, is_megatron_with_deepspeed, plugin_frameworks
 from dttui.spec.failure_causes import KIND_OF_CAUSE, CauseKind
 from dttui.spec.free_values import FreeValues
 from dttui.spec.lora import Lora
@@ -112,7 +112,21 @@ def _of_others_too(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
     except ValidationError:
         if isinstance(value, str) and value in plugin_frameworks():
             return value
+        if isinstance(value, str) and is_megatron_with_deepspeed(value):
+            raise ValueError(with_hint(*megatron_with_deepspeed())) from None
         raise
+
+
+def megatron_with_deepspeed() -> tuple[str, str]:
+    """Return why there is no framework of that name, and which does what the two do together."""
+    return (
+        _("Megatron-LM + DeepSpeed is no framework of its own here"),
+        _(
+            "Write framework: megatron-lm, which splits tensors and layers (tensor_parallel_size, "
+            "pipeline_parallel_size), with strategy.zero_stage: 1 for ZeRO's sharded optimizer; or deepspeed for its "
+            "stages 2 and 3 and for offloading"
+        ),
+    )
 
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ MOST_LOG_CAP = 1 << 40
 class Logging(Section):
     """The script's logging; passed to it."""
 
-    level: Literal["INFO", "DEBUG", "WARN"] = "INFO"
+    level: Literal["INFO", "DEBUG", "WARN"] = Field(default="INFO", json_schema_extra=FOR_SCRIPT)
     """Least level."""
-    format: Literal["json", "text"] = "text"
+    format: Literal["json", "text"] = Field(default="text", json_schema_extra=FOR_SCRIPT)
     """Line format."""
 
 
@@ -39,7 +39,7 @@ class Visualization(Section):
     enabled: bool = Field(default=False, json_schema_extra=FOR_SCRIPT)
     """Whether it is on."""
     dashboard: FreeValues | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
-    """Its settings, any keys and values."""
+    """Its settings: type, name, url, port, panels, …; a plan names what no dashboard knows."""
 
 
 def _condition(parse: Callable[[str], object]) -> AfterValidator:
@@ -163,7 +163,8 @@ class Monitoring(Section):
     """What is watched."""
 
     metrics: tuple[WatchedMetric, ...] = ()
-    """Names of metrics, an open list; or each with the regular expression that finds it in the ranks' output."""
+    """Names of metrics that the script is to report, an open list; or each with the regular expression that finds it in
+    the ranks' output. A plan names those that nobody makes."""
     alerts: tuple[Alert, ...] = Field(default=(), max_length=32)
     """What to raise an alert about while the job runs."""
     health: HealthCommand | None = None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, model_validator
 
-from dttui.spec.effects import ESTIMATED, FOR_SCRIPT
-from dttui.spec.problems import PathKey
+from dttui.i18n import _
+from dttui.spec.effects import ESTIMATED, FOR_SCRIPT, LAUNCHED
+from dttui.spec.problems import PathKey, PlacedValueError
 from dttui.spec.quantities import Number
 from dttui.spec.section import MOST_COUNT, Section
 from dttui.spec.text import Label
@@ -37,17 +38,24 @@ class DataSharding(Section):
     drop_last: bool | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
     """Drop the last incomplete batch."""
 
+    @model_validator(mode="after")
+    def _agree(self) -> DataSharding:
+        if self.method is not None and self.strategy is not None and self.method != self.strategy:
+            message = _("this is not what {other} says; give it once").format(other="method")
+            raise PlacedValueError((("strategy",), message))
+        return self
+
 
 class DataParallel(Section):
     """Settings of data parallelism."""
 
     batch_size: int | None = Field(default=None, gt=0, le=MOST_COUNT)
     """Global batch size, shared out among all ranks."""
-    shares: Shares | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    shares: Shares | None = Field(default=None, json_schema_extra=LAUNCHED)
     """How it is shared out: `equal`, the default; `by_speed`, by how fast each rank's GPU is, by its type or as an
     attempt before has measured; or a speed for one GPU of a node by its id, `{gpu2: 0.5}`, 1 for those that are not
     named. The script finds each rank's samples a step as `shares` in the file that DTTUI_CONFIG names."""
-    num_workers: int | None = Field(default=None, ge=0)
+    num_workers: int | None = Field(default=None, ge=0, json_schema_extra=FOR_SCRIPT)
     """Loader processes a rank."""
     data_sharding: DataSharding | None = None
     """How data is shared out."""

@@ -20,7 +20,7 @@ from dttui.tui import symbols
 from dttui.tui.symbols import StateWord
 from dttui.tui.widgets.environment_row import EnvironmentRow
 from dttui.tui.widgets.node_row import NodeRow, SlotCell
-from dttui.words import without_log_head
+from dttui.words import kind_name, without_log_head
 
 if TYPE_CHECKING:
     from dttui.app import EnvironmentStatus, Occupant
@@ -68,9 +68,11 @@ def environment_row(status: EnvironmentStatus, gpus_asked: int | None = None) ->
     gpus = gpu_text(choice)
     shown = [line(text) for text in (environment.name, environment.kind, environment.zone, environment.image)]
     name, kind, zone, image = shown
+    kind = kind_name(kind)
     reason = line(without_node(status.reason, environment.name))
     searched = (
         *shown,
+        kind,
         environment.id or "",
         environment.host or "",
         environment.way,
@@ -153,7 +155,7 @@ def arranged(rows: dict[str, EnvironmentRow], query: str, sort: str) -> list[str
 def environment_detail(status: EnvironmentStatus) -> list[tuple[str, str]]:
     """Return more about an environment, as (text, theme variable): where it is, what it runs, what is wrong with it."""
     environment, facts = status.environment, status.facts
-    pieces = [environment.short_way, environment.kind or ""]
+    pieces = [environment.short_way, kind_name(environment.kind or "")]
     if environment.address and environment.address != environment.host:
         pieces.append(_("training address {address}").format(address=environment.address))
     if facts is not None:

@@ -15,7 +15,7 @@ import sys
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -24,11 +24,20 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.nn import functional
 
+if TYPE_CHECKING:  # the name by which a type checker in the repository's root knows the file beside this one
+    from examples.bert.recipe import Recipe
+else:
+    from recipe import Recipe
+
 TOLD = os.environ.get("DTTUI_CONFIG")
 CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else {}
 MODEL: dict[str, Any] = {"layers": 4, "hidden_size": 64, "heads": 4, "seq_length": 64} | (CONFIG.get("model") or {})
-SETTINGS: dict[str, Any] = {"steps": 60, "learning_rate": 3e-3, "seed": 1, "masked_percent": 15}
-SETTINGS |= CONFIG.get("settings") or {}
+OWN = {"steps": 60, "seed": 1, "masked_percent": 15, "checkpoint_every": None}
+SETTINGS: dict[str, Any] = OWN | (CONFIG.get("settings") or {})
+RECIPE = Recipe(CONFIG.get("settings") or {}, learning_rate=3e-3, weight_decay=0.01)
+"""Learning rate, schedule, regularisation and the rest that all templates call alike; see recipe.py."""
+LEFT_OUT = ("mixup", "cutmix", "auto_augment", "mixed_precision", "loss_scaling", "accumulation_steps")
+"""Of these nothing comes: a text is not mixed, layers compute in 32 bits, and micro-batches are what accumulates."""
 STRATEGY: dict[str, Any] = CONFIG.get("strategy") or {}
 PIPELINE: dict[str, Any] = STRATEGY.get("pipeline_parallel") or {}
 LIMIT_S = (CONFIG.get("distributed") or {}).get("timeout_s")
@@ -41,7 +50,7 @@ KEPT = CHECKPOINT.get("keep") or 3
 """How many checkpoints stay, the newest."""
 INTERVAL_S: float = CHECKPOINT.get("interval_s") or 0
 """From one to the next, where the settings do not say it in steps."""
-SETTINGS.setdefault("checkpoint_every", None if INTERVAL_S else 30)
+SETTINGS["checkpoint_every"] = SETTINGS["checkpoint_every"] or (None if INTERVAL_S else 30)
 KINDS = {"1F1B": Schedule1F1B, "GPipe": ScheduleGPipe}
 """The schedules in which a rank has one stage."""
 MASK, NOTHING = 256, -100
@@ -72,7 +81,7 @@ def make_stage(index: int, stages: int) -> nn.Module:
     stage = nn.Sequential(Ends(is_first=True)) if index == 0 else nn.Sequential()
     for number in range(layers * index // stages, layers * (index + 1) // stages):
         torch.manual_seed(SETTINGS["seed"] + number)
-        sizes = {"nhead": MODEL["heads"], "dim_feedforward": 4 * width, "dropout": 0.0}
+        sizes = {"nhead": MODEL["heads"], "dim_feedforward": 4 * width, "dropout": RECIPE["dropout"]}
         layer = nn.TransformerEncoderLayer(width, **sizes, activation="gelu", batch_first=True, norm_first=True)
         stage.append(layer)
     return stage.append(Ends(is_first=False)) if index == stages - 1 else stage
@@ -97,7 +106,19 @@ def masked(text: Tensor, count: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def loss_of(guesses: Tensor, wanted: Tensor) -> Tensor:
-    return functional.cross_entropy(guesses.flatten(0, 1).float(), wanted.flatten(), ignore_index=NOTHING)
+    told = {"ignore_index": NOTHING, "label_smoothing": RECIPE["label_smoothing"]}
+    return functional.cross_entropy(guesses.flatten(0, 1).float(), wanted.flatten(), **told)
+
+
+def clip(model: nn.Module, pipeline: dist.ProcessGroup) -> None:
+    """Keep the norm of the gradients of all stages below what the job says."""
+    if not RECIPE["gradient_clipping"]:
+        return
+    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    squares = torch.stack([gradient.square().sum() for gradient in gradients]).sum()
+    dist.all_reduce(squares, group=pipeline)
+    for gradient in gradients:
+        gradient *= (RECIPE["gradient_clipping"] / (squares.sqrt() + 1e-6)).clamp(max=1.0)
 
 
 def report(**values: float) -> None:
@@ -180,7 +201,8 @@ def main() -> None:
     model = make_stage(stage, stages).to(device)
     part = PipelineStage(model, stage, stages, device, group=mesh.get_group("pipeline"))
     schedule = KINDS[kind](part, count // micro, loss_fn=loss_of)
-    optimizer, start = torch.optim.AdamW(model.parameters(), SETTINGS["learning_rate"]), 0
+    optimizer, start = torch.optim.AdamW(model.parameters(), RECIPE["learning_rate"], **RECIPE.decay()), 0
+    RECIPE.tell_unread(OWN, LEFT_OUT)
     if found := newest():
         state = torch.load(found / f"rank-{dist.get_rank()}.pt", map_location=device, weights_only=True)
         model.load_state_dict(state["model"])
@@ -201,6 +223,9 @@ def main() -> None:
         for gradient in (weight.grad for weight in model.parameters() if weight.grad is not None):
             dist.all_reduce(gradient, group=replicas)
             gradient /= pipelines
+        clip(model, mesh.get_group("pipeline"))
+        for group in optimizer.param_groups:
+            group["lr"] = RECIPE["learning_rate"] * RECIPE.factor(step - 1, SETTINGS["steps"])
         optimizer.step()
         if losses:
             mean = torch.stack(losses).mean().detach()

@@ -10,19 +10,32 @@ import argparse
 import json
 import os
 import shutil
+import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import horovod.torch as hvd
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+if TYPE_CHECKING:  # the name by which a type checker in the repository's root knows the file beside this one
+    from examples.horovod.recipe import Recipe
+else:
+    from recipe import Recipe
+
 CONTEXT = 64
 WIDTH = 96
 TOLD = os.environ.get("DTTUI_CONFIG")
 CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else {}
+SETTINGS: dict[str, Any] = CONFIG.get("settings") or {}
+RECIPE = Recipe(SETTINGS, learning_rate=0.01)
+"""Learning rate, schedule, regularisation and the rest that all templates call alike; see recipe.py."""
+COMPUTED_IN = RECIPE.computed_in((CONFIG.get("model") or {}).get("precision"))
+"""In what the layers compute; weights, their gradients and the optimizer stay in 32 bits."""
+LEFT_OUT = ("mixup", "cutmix", "auto_augment", "dropout", "loss_scaling")
+"""Of these nothing comes: a text is not mixed, and half precision is bf16 or has its losses unscaled."""
 CHECKPOINT: dict[str, Any] = CONFIG.get("checkpoint") or {}
 KEPT = CHECKPOINT.get("keep") or 3
 """How many checkpoints stay, the newest."""
@@ -43,7 +56,8 @@ class Model(nn.Module):
 
     def forward(self, samples: Tensor) -> Tensor:
         seen, _ = self.memory(self.bytes(samples[:, :-1]))
-        return functional.cross_entropy(self.head(seen).flatten(0, 1), samples[:, 1:].flatten())
+        told = {"label_smoothing": RECIPE["label_smoothing"]}
+        return functional.cross_entropy(self.head(seen).flatten(0, 1).float(), samples[:, 1:].flatten(), **told)
 
 
 def read_text() -> Tensor:
@@ -115,38 +129,56 @@ def is_due(step: int, kept_at: float, options: argparse.Namespace) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=100, help="(%(default)s)")
+    parser.add_argument("--steps", type=int, default=SETTINGS.get("steps", 100), help="(%(default)s)")
+    parser.add_argument("--epochs", type=int, default=SETTINGS.get("epochs"), help="times the text, instead of --steps")
     every = None if INTERVAL_S else 30
     parser.add_argument("--checkpoint-every", type=int, default=every, help="steps (%(default)s)")
-    parser.add_argument("--learning-rate", type=float, default=0.01, help="(%(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="of the weights and of the data (%(default)s)")
+    parser.add_argument("--learning-rate", type=float, default=RECIPE["learning_rate"], help="(%(default)s)")
+    seed = (CONFIG.get("data_sharding") or {}).get("seed") or SETTINGS.get("seed", 1)
+    parser.add_argument("--seed", type=int, default=seed, help="of the weights and of the data (%(default)s)")
     options = parser.parse_args()
     batch = CONFIG.get("batch_size") or 8 * int(os.environ.get("HOROVOD_SIZE", "1"))
     hvd.init()
     if batch % hvd.size():
         raise SystemExit(f"a batch of {batch} samples cannot be shared out evenly among {hvd.size()} ranks")
-    device = torch.device("cuda", hvd.local_rank()) if hvd.cuda_built() and torch.cuda.is_available() else "cpu"
+    on_gpu = hvd.cuda_built() and torch.cuda.is_available()
+    device = torch.device("cuda", hvd.local_rank()) if on_gpu else torch.device("cpu")
     text = read_text()
+    if options.epochs and "steps" not in SETTINGS and "--steps" not in " ".join(sys.argv):
+        options.steps = max(1, options.epochs * len(text) // (batch * CONTEXT))
     torch.manual_seed(options.seed)
     model = Model().to(device)
     asked = CONFIG.get("distributed") or {}
     sent_as = hvd.Compression.fp16 if asked.get("compression") == "fp16" else hvd.Compression.none
+    turns = min(RECIPE["accumulation_steps"], batch // hvd.size())
     # It has a state of its own, which that of Adam below it does not follow.
     optimizer = hvd.DistributedOptimizer(
-        torch.optim.Adam(model.parameters(), options.learning_rate),
+        torch.optim.Adam(model.parameters(), options.learning_rate, **RECIPE.decay()),
+        backward_passes_per_step=turns,  # it sends what that many have made
         named_parameters=model.named_parameters(),
         compression=sent_as,
         groups=1 if asked.get("overlap") is False else None,  # One of all gradients, which waits for the last.
     )
     directory = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
     first = resume(model, optimizer, directory)
+    RECIPE.tell_unread(("steps", "epochs", "seed"), LEFT_OUT)
     kept_at = time.monotonic()
     for step in range(first, options.steps):
+        for group in optimizer.param_groups:
+            group["lr"] = options.learning_rate * RECIPE.factor(step, options.steps)
         optimizer.zero_grad()
-        loss = model(samples(text, batch, options.seed * 10**9 + step).to(device))
-        loss.backward()
-        optimizer.step()
-        mean = hvd.allreduce(loss.detach())
+        total = torch.zeros((), device=device)
+        own = samples(text, batch, options.seed * 10**9 + step).to(device)
+        for (part,) in RECIPE.parts(len(own), own):
+            with torch.autocast(device.type, COMPUTED_IN, enabled=COMPUTED_IN is not None):
+                loss = model(part) * (len(part) / len(own))
+            loss.backward()
+            total += loss.detach()
+        optimizer.synchronize()
+        RECIPE.clip(model.parameters())
+        with optimizer.skip_synchronize():
+            optimizer.step()
+        mean = hvd.allreduce(total)
         if hvd.rank() == 0:
             report(step=step + 1, loss=round(mean.item(), 6))
             if is_due(step + 1, kept_at, options):

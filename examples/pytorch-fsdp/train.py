@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from recipe import Recipe
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -35,7 +36,12 @@ def read_json(variable: str) -> dict[str, Any]:
 
 CONFIG, SHARDING = read_json("DTTUI_CONFIG"), read_json("DTTUI_FSDP_CONFIG")
 MODEL = {"layers": 2, "hidden_size": 64, "heads": 4, "seq_length": 64} | (CONFIG.get("model") or {})
-SETTINGS = {"steps": 60, "learning_rate": 3e-3, "seed": 1} | (CONFIG.get("settings") or {})
+OWN = {"steps": 60, "seed": 1, "checkpoint_every": None}
+SETTINGS = OWN | (CONFIG.get("settings") or {})
+RECIPE = Recipe(CONFIG.get("settings") or {}, learning_rate=3e-3, weight_decay=0.01)
+"""Learning rate, schedule, regularisation and the rest that all templates call alike; see recipe.py."""
+OF_IMAGES = ("mixup", "cutmix", "auto_augment", "mixed_precision")
+"""Of these nothing comes: a text is not mixed, and the sharding says in what layers compute."""
 CONTEXT, WIDTH = MODEL["seq_length"], MODEL["hidden_size"]
 
 
@@ -52,9 +58,12 @@ class Block(nn.Module):
         shape = (*x.shape[:2], MODEL["heads"], WIDTH // MODEL["heads"])
         query, key, value = (part.view(shape).transpose(1, 2) for part in self.attention(self.before(x)).chunk(3, -1))
         seen = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.out(seen.transpose(1, 2).flatten(2))
-        y: Tensor = x + self.neurons(self.between(x))
+        x = x + self._dropped(self.out(seen.transpose(1, 2).flatten(2)))
+        y: Tensor = x + self._dropped(self.neurons(self.between(x)))
         return y
+
+    def _dropped(self, x: Tensor) -> Tensor:
+        return functional.dropout(x, RECIPE["dropout"], self.training)
 
 
 class Model(nn.Module):
@@ -72,7 +81,8 @@ class Model(nn.Module):
             again = SHARDING.get("activation_checkpointing")
             x = checkpoint(block, x, use_reentrant=False) if again else block(x)
         logits = self.head(self.norm(x))
-        return functional.cross_entropy(logits.flatten(0, 1).float(), samples[:, 1:].flatten(), reduction="sum")
+        told = {"reduction": "sum", "label_smoothing": RECIPE["label_smoothing"]}
+        return functional.cross_entropy(logits.flatten(0, 1).float(), samples[:, 1:].flatten(), **told)
 
 
 def shard(model: nn.Module, device: torch.device) -> None:
@@ -132,7 +142,7 @@ KEPT = CHECKPOINT.get("keep") or 3
 """How many checkpoints stay, the newest."""
 INTERVAL_S: float = CHECKPOINT.get("interval_s") or 0
 """From one to the next, where the settings do not say it in steps."""
-SETTINGS.setdefault("checkpoint_every", None if INTERVAL_S else 30)
+SETTINGS["checkpoint_every"] = SETTINGS["checkpoint_every"] or (None if INTERVAL_S else 30)
 IS_FULL = SHARDING.get("state_dict") == "full"
 """Whether rank 0 alone keeps all of it; else each rank keeps its part."""
 OPTIONS = StateDictOptions(full_state_dict=IS_FULL, cpu_offload=IS_FULL)
@@ -227,19 +237,31 @@ def main() -> None:
     torch.manual_seed(SETTINGS["seed"])
     model = Model().to(device)
     shard(model, device)
-    optimizer = torch.optim.AdamW(model.parameters(), SETTINGS["learning_rate"])
+    optimizer = torch.optim.AdamW(model.parameters(), RECIPE["learning_rate"], **RECIPE.decay())
+    in_halves = (SHARDING.get("mp_policy") or {}).get("param_dtype") == "float16"
+    scaler = RECIPE.scaler(device.type, torch.float16 if in_halves else None)
+    RECIPE.tell_unread(OWN, OF_IMAGES)
     text, batch = read_text(), CONFIG.get("batch_size") or 8 * dist.get_world_size()
     if batch < dist.get_world_size():
         raise SystemExit(f"a batch of {batch} samples leaves some of the {dist.get_world_size()} ranks without one")
     kept_at = time.monotonic()
     for step in range(resume(model, optimizer) + 1, SETTINGS["steps"] + 1):
-        loss = model(samples(text, batch, step).to(device)) / (batch * CONTEXT)
-        (loss * dist.get_world_size()).backward()  # gradients are averaged over the ranks, whose parts may be unequal
-        optimizer.step()
+        for group in optimizer.param_groups:
+            group["lr"] = RECIPE["learning_rate"] * RECIPE.factor(step - 1, SETTINGS["steps"])
+        total = torch.zeros((), device=device)
+        for (part,) in RECIPE.parts(batch // dist.get_world_size(), samples(text, batch, step).to(device)):
+            loss = model(part) / (batch * CONTEXT)
+            # Gradients are averaged over the ranks, whose parts may be unequal.
+            scaler.scale(loss * dist.get_world_size()).backward()  # type: ignore[no-untyped-call]  # so in torch
+            total += loss.detach()
+        scaler.unscale_(optimizer)
+        RECIPE.clip(model.parameters())
+        scaler.step(optimizer)
+        scaler.update()
         optimizer.zero_grad()
-        dist.all_reduce(loss.detach())
+        dist.all_reduce(total)
         if dist.get_rank() == 0:
-            report(step=step, loss=round(loss.item(), 6))
+            report(step=step, loss=round(total.item(), 6))
         if is_due(step, kept_at, device):
             keep(model, optimizer, step)
             kept_at = time.monotonic()

@@ -11,9 +11,10 @@ import os
 import shutil
 import sys
 import time
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -22,6 +23,11 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
+if TYPE_CHECKING:  # the name by which a type checker in the repository's root knows the file beside this one
+    from examples.resnet.recipe import Recipe
+else:
+    from recipe import Recipe
+
 try:  # with the buckets and the compression that the job says, where dttui has started this
     from dttui_collectives import data_parallel
 except ImportError:
@@ -29,8 +35,12 @@ except ImportError:
 
 TOLD = os.environ.get("DTTUI_CONFIG")
 CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else {}
-SETTINGS: dict[str, Any] = {"layers": [1, 1], "width": 8, "image_size": 16, "classes": 10, "images": 960, "epochs": 2}
-SETTINGS |= {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 1e-4} | (CONFIG.get("settings") or {})
+OWN = {"layers": [1, 1], "width": 8, "image_size": 16, "classes": 10, "images": 960, "epochs": 2, "momentum": 0.9}
+SETTINGS: dict[str, Any] = OWN | (CONFIG.get("settings") or {})
+RECIPE = Recipe(CONFIG.get("settings") or {}, learning_rate=0.1, weight_decay=1e-4)
+"""Learning rate, schedule, regularisation and the rest that all templates call alike; see recipe.py."""
+COMPUTED_IN = RECIPE.computed_in((CONFIG.get("model") or {}).get("precision"))
+"""In what the layers compute; weights, their gradients and the optimizer stay in 32 bits."""
 SHARDING: dict[str, Any] = CONFIG.get("data_sharding") or {}
 LIMIT_S = (CONFIG.get("distributed") or {}).get("timeout_s")
 """How long a rank waits in a collective for the others; without it, as long as torch does by itself."""
@@ -148,32 +158,49 @@ def main() -> None:
         raise SystemExit(f"a batch of {batch} images cannot be shared out evenly among {world_size} ranks")
     torch.manual_seed(SHARDING.get("seed") or 0)
     model = make_model().to(device)
-    decay = {name: SETTINGS[name] for name in ("momentum", "weight_decay")}
-    optimizer = torch.optim.SGD(model.parameters(), SETTINGS["learning_rate"], **decay)
+    optimizer = torch.optim.SGD(
+        model.parameters(), RECIPE["learning_rate"], momentum=SETTINGS["momentum"], **RECIPE.decay()
+    )
+    scaler = RECIPE.scaler(device.type, COMPUTED_IN)
     done = resume(model, optimizer)
     parallel = data_parallel(model, device_ids=[device.index] if backend == "nccl" else None)
     images = Stripes()
-    is_shuffled = SHARDING.get("method", "random") != "sequential"
+    is_shuffled = (SHARDING.get("method") or SHARDING.get("strategy")) != "sequential"
     sampler: DistributedSampler[Any] = DistributedSampler(
         images, shuffle=is_shuffled, seed=SHARDING.get("seed") or 0, drop_last=True
     )
     workers = CONFIG.get("num_workers") or 0
     loader = DataLoader(images, batch // world_size, sampler=sampler, num_workers=workers, drop_last=True)
+    RECIPE.tell_unread(OWN)
     if not loader:
         raise SystemExit(f"a batch of {batch} images cannot be had of {len(images)}")
     kept_at = time.monotonic()
+    steps = SETTINGS["epochs"] * len(loader)
     for epoch in range(done, SETTINGS["epochs"]):
         sampler.set_epoch(epoch)
         for number, (pictures, labels) in enumerate(loader):
+            step = epoch * len(loader) + number
+            for group in optimizer.param_groups:
+                group["lr"] = RECIPE["learning_rate"] * RECIPE.factor(step, steps)
             optimizer.zero_grad()
-            loss = functional.cross_entropy(parallel(pictures.to(device)), labels.to(device))
-            loss.backward()  # type: ignore[no-untyped-call]  # so in torch
-            optimizer.step()
-            mean = loss.detach()
+            dice = torch.Generator().manual_seed(step * world_size + rank)
+            mixed, shares = RECIPE.mixed(pictures, labels, SETTINGS["classes"], dice)
+            parts = RECIPE.parts(len(labels), mixed.to(device), shares.to(device))
+            mean = torch.zeros((), device=device)
+            for turn, (images_of, shares_of) in enumerate(parts, 1):
+                with parallel.no_sync() if turn < len(parts) else nullcontext():
+                    with torch.autocast(device.type, COMPUTED_IN, enabled=COMPUTED_IN is not None):
+                        classes = parallel(images_of)
+                    loss = functional.cross_entropy(classes.float(), shares_of, reduction="sum") / len(labels)
+                    scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # so in torch
+                mean += loss.detach()
+            scaler.unscale_(optimizer)
+            RECIPE.clip(model.parameters())
+            scaler.step(optimizer)
+            scaler.update()
             dist.all_reduce(mean)
             if rank == 0:
-                step = epoch * len(loader) + number + 1
-                report(step=step, epoch=epoch + 1, loss=round(mean.item() / world_size, 6))
+                report(step=step + 1, epoch=epoch + 1, loss=round(mean.item() / world_size, 6))
         if rank == 0 and (time.monotonic() - kept_at >= INTERVAL_S or epoch + 1 == SETTINGS["epochs"]):
             keep(model, optimizer, epoch + 1)
             kept_at = time.monotonic()

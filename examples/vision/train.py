@@ -11,15 +11,21 @@ import os
 import shutil
 import sys
 import time
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
+
+if TYPE_CHECKING:  # the name by which a type checker in the repository's root knows the file beside this one
+    from examples.vision.recipe import Recipe
+else:
+    from recipe import Recipe
 
 try:  # with the buckets and the compression that the job says, where dttui has started this
     from dttui_collectives import data_parallel
@@ -29,8 +35,12 @@ except ImportError:
 TOLD = os.environ.get("DTTUI_CONFIG")
 CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else {}
 MODEL: dict[str, Any] = {"layers": 2, "hidden_size": 64, "heads": 4, "precision": "bf16"} | (CONFIG.get("model") or {})
-SETTINGS: dict[str, Any] = {"image_size": 16, "patch_size": 4, "classes": 10, "steps": 60, "seed": 1}
-SETTINGS |= {"learning_rate": 2e-3, "warm_up_steps": 10} | (CONFIG.get("settings") or {})
+OWN = {"image_size": 16, "patch_size": 4, "classes": 10, "steps": 60, "seed": 1, "checkpoint_every": None}
+SETTINGS: dict[str, Any] = OWN | (CONFIG.get("settings") or {})
+RECIPE = Recipe(CONFIG.get("settings") or {}, learning_rate=2e-3, warmup_steps=10, weight_decay=0.01)
+"""Learning rate, schedule, regularisation and the rest that all templates call alike; see recipe.py."""
+SHARDING: dict[str, Any] = CONFIG.get("data_sharding") or {}
+SEED = SHARDING.get("seed") or SETTINGS["seed"]
 LIMIT_S = (CONFIG.get("distributed") or {}).get("timeout_s")
 """How long a rank waits in a collective for the others; without it, as long as torch does by itself."""
 DIRECTORY = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
@@ -41,8 +51,8 @@ KEPT = CHECKPOINT.get("keep") or 3
 """How many checkpoints stay, the newest."""
 INTERVAL_S: float = CHECKPOINT.get("interval_s") or 0
 """From one to the next, where the settings do not say it in steps."""
-SETTINGS.setdefault("checkpoint_every", None if INTERVAL_S else 30)
-COMPUTED_IN = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(MODEL["precision"])
+SETTINGS["checkpoint_every"] = SETTINGS["checkpoint_every"] or (None if INTERVAL_S else 30)
+COMPUTED_IN = RECIPE.computed_in(MODEL["precision"])
 """In what the layers compute; weights, their gradients and the optimizer stay in 32 bits."""
 
 
@@ -54,7 +64,7 @@ class VisionTransformer(nn.Module):
         width, patch = MODEL["hidden_size"], SETTINGS["patch_size"]
         self.patches = nn.Conv2d(3, width, patch, patch)
         self.places = nn.Parameter(0.02 * torch.randn(1, (SETTINGS["image_size"] // patch) ** 2, width))
-        sizes = {"nhead": MODEL["heads"], "dim_feedforward": 4 * width, "dropout": 0.0}
+        sizes = {"nhead": MODEL["heads"], "dim_feedforward": 4 * width, "dropout": RECIPE["dropout"]}
         layer = nn.TransformerEncoderLayer(width, **sizes, activation="gelu", batch_first=True, norm_first=True)
         self.layers = nn.TransformerEncoder(layer, MODEL["layers"], enable_nested_tensor=False)
         self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, SETTINGS["classes"]))
@@ -66,15 +76,16 @@ class VisionTransformer(nn.Module):
 
 
 def make_images(batch: int, step: int) -> tuple[Tensor, Tensor]:
-    """This rank's part of the batch of a step: stripes, whose direction is their class, and the classes."""
-    dice, size = torch.Generator().manual_seed(SETTINGS["seed"] * 10**9 + step), SETTINGS["image_size"]
+    """This rank's part of the batch of a step: stripes, whose direction is their class, and the share of each class."""
+    dice, size = torch.Generator().manual_seed(SEED * 10**9 + step), SETTINGS["image_size"]
     labels = torch.randint(SETTINGS["classes"], (batch,), generator=dice)
     angles = (torch.pi * labels / SETTINGS["classes"]).view(-1, 1, 1)
     starts, noise = torch.rand(batch, 1, 1, generator=dice), torch.randn(batch, 3, size, size, generator=dice)
     places = torch.arange(size) * 1.2
     waves = torch.sin(places[:, None] * angles.sin() + places * angles.cos() + 7 * starts)
+    images, shares = RECIPE.mixed(waves[:, None] + 0.3 * noise, labels, SETTINGS["classes"], dice)
     mine = slice(dist.get_rank(), None, dist.get_world_size())
-    return (waves[:, None] + 0.3 * noise)[mine], labels[mine]
+    return images[mine], shares[mine]
 
 
 def report(**values: float) -> None:
@@ -137,31 +148,37 @@ def main() -> None:
     batch = CONFIG.get("batch_size") or 8 * world_size
     if batch < world_size:
         raise SystemExit(f"a batch of {batch} images leaves some of the {world_size} ranks without one")
-    torch.manual_seed(SETTINGS["seed"])
+    torch.manual_seed(SEED)
     model = VisionTransformer().to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), SETTINGS["learning_rate"])
-    rising = SETTINGS["warm_up_steps"]
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / rising))
-    scaler = torch.amp.GradScaler(device.type, enabled=COMPUTED_IN is torch.float16)
+    optimizer = torch.optim.AdamW(model.parameters(), RECIPE["learning_rate"], **RECIPE.decay())
+    schedule = RECIPE.schedule(optimizer, SETTINGS["steps"])
+    scaler = RECIPE.scaler(device.type, COMPUTED_IN)
+    RECIPE.tell_unread(OWN)
     parts = {"model": model, "optimizer": optimizer, "schedule": schedule, "scaler": scaler}
     done = resume(**parts)
     parallel = data_parallel(model, device_ids=[device.index] if backend == "nccl" else None)
     kept_at = time.monotonic()
     for step in range(done + 1, SETTINGS["steps"] + 1):
-        images, labels = (part.to(device) for part in make_images(batch, step))
         optimizer.zero_grad()
-        with torch.autocast(device.type, COMPUTED_IN, enabled=COMPUTED_IN is not None):
-            classes = parallel(images)
-        loss = functional.cross_entropy(classes.float(), labels, reduction="sum") / batch
-        # DDP averages over the ranks, whose parts may be unequal.
-        scaler.scale(loss * world_size).backward()  # type: ignore[no-untyped-call]  # so in torch
+        total = torch.zeros((), device=device)
+        parts_of_step = RECIPE.parts(batch // world_size, *(part.to(device) for part in make_images(batch, step)))
+        for number, (images, shares) in enumerate(parts_of_step, 1):
+            with parallel.no_sync() if number < len(parts_of_step) else nullcontext():
+                with torch.autocast(device.type, COMPUTED_IN, enabled=COMPUTED_IN is not None):
+                    classes = parallel(images)
+                loss = functional.cross_entropy(classes.float(), shares, reduction="sum") / batch
+                # DDP averages over the ranks, whose parts may be unequal.
+                scaler.scale(loss * world_size).backward()  # type: ignore[no-untyped-call]  # so in torch
+            total += loss.detach()
+        scaler.unscale_(optimizer)
+        RECIPE.clip(model.parameters())
         scaler.step(optimizer)
         scaler.update()
         rate = float(schedule.get_last_lr()[0])
         schedule.step()
-        dist.all_reduce(loss.detach())
+        dist.all_reduce(total)
         if rank == 0:
-            report(step=step, loss=round(loss.item(), 6), learning_rate=rate)
+            report(step=step, loss=round(total.item(), 6), learning_rate=rate)
             if is_due(step, kept_at):
                 keep(step, **parts)
                 kept_at = time.monotonic()

@@ -168,6 +168,9 @@ async def test_every_size_theme_and_language_shows_what_matters(
             await pilot.press("v")
             await settle(app, pilot)
         shown = screen_text(app)
+        if language == "zh":
+            for figure in ("3 个", "14 个", "112 核"):
+                assert figure in shown
         for words in ("896 GB", "112", "PyTorch DDP", "gpt-small", "/opt/train.py"):
             assert words in shown
 

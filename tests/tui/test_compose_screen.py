@@ -67,7 +67,7 @@ async def test_the_summary_adds_up_the_seeds_own_example() -> None:
         await tick(pilot, 1, 2)
         await settle(app, pilot)
         summary = told(app, "#summary")
-        for figure in ("nodes 3", "GPUs 14 (A100)", "CPUs 112", "memory 896 GB", "zones 3 ⚠"):
+        for figure in ("nodes 3", "GPUs 14 (A100)", "GPU memory 1120 GB", "CPUs 112", "memory 896 GB", "zones 3 ⚠"):
             assert figure in summary
         assert "uses PyTorch DDP" in summary
         assert "★ pytorch-dev-env 2×A100" in summary

@@ -6,9 +6,11 @@ import pytest
 from rich.cells import cell_len
 
 from dttui.fleet.states import EnvironmentState
+from dttui.i18n import set_language
 from dttui.inventory.models import Environment
 from dttui.tui.rows import environment_detail, environment_row
 from dttui.tui.widgets.environment_row import Columns, lines_of
+from tests.tui.catalogue import compile_catalogues
 from tests.tui.fake_fleet import environment, status
 
 LONG = "team-vision-a100-training-node-07"
@@ -26,6 +28,18 @@ def test_the_way_to_a_host_is_shown_and_found_whichever_it_is() -> None:
         made = status(Environment.model_validate({"name": "a", **fields}), EnvironmentState.IDLE)
         assert environment_detail(made)[0][0].split(" · ")[0] == shown
         assert shown.split("…")[0] in environment_row(made).search
+
+
+def test_the_tag_of_an_environment_is_in_the_readers_language_and_found_in_both() -> None:
+    compile_catalogues()
+    set_language("zh")
+    rows = {
+        kind: environment_row(status(environment("a", 1, "z", kind=kind), EnvironmentState.IDLE))
+        for kind in ("custom", "jupyter")
+    }
+    assert {kind: row.kind for kind, row in rows.items()} == {"custom": "自定义", "jupyter": "jupyter"}
+    assert "custom" in rows["custom"].search
+    assert "自定义" in rows["custom"].search
 
 
 @pytest.mark.parametrize("width", range(40, 220, 3))

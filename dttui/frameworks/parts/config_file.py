@@ -42,6 +42,8 @@ def config_file(layout: JobLayout) -> PlannedFile:
         "strategy": _plain(job.strategy),
         "model": _plain(job.model),
         "communication": _plain(job.communication),
+        "topology": _plain(job.cluster.topology),
+        "storage": _plain(job.resources.storage),
         "logging": (job.monitoring.logging or Logging()).model_dump(mode="json"),
         "metrics": list(job.monitoring.metric_names),
         "visualization": _plain(job.monitoring.visualization),

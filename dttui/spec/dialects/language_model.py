@@ -129,6 +129,7 @@ def translate(source: YamlSource) -> Translated:
         root,
         {
             "name": "name",
+            "hardware_infrastructure.nodes": "cluster.count",
             "hardware_infrastructure.gpus_per_node": "resources.gpu.count",
             "hardware_infrastructure.memory_per_gpu": "resources.gpu.memory",
             "hardware_infrastructure.network_bandwidth": "resources.network.bandwidth",

@@ -19,6 +19,7 @@ from dttui.spec.yaml_source import Mark, Value, YamlSource
 ROOT: PathKey = ("distributed_training",)
 
 _SETTINGS: PathKey = ("settings",)
+_NODE_COUNT: PathKey = ("cluster", "count")
 _AS_WRITTEN = object()
 
 
@@ -71,7 +72,7 @@ class Translated:
     def all_notes(self) -> tuple[Finding, ...]:
         """The notes, with those on nodes that the document does not list."""
         notes = list(self.notes)
-        if self.node_count is not None:
+        if self.node_count is not None and _NODE_COUNT not in self.leaves:  # A plan says that of a count.
             least, most, origin = self.node_count
             count = str(most) if least == most else f"{least}–{most}"
             message = _("this says how many nodes, and not which: {count}").format(count=count)
@@ -232,13 +233,21 @@ class Translation:
         if any(self.said(origin) == value and type(self.said(origin)) is type(value) for value in values):
             self._used.add(origin)
 
-    def note(self, origin: PathKey, message: str, hint: str = "", *, is_warning: bool = False) -> None:
+    def note(
+        self,
+        origin: PathKey,
+        message: str,
+        hint: str = "",
+        *,
+        is_warning: bool = False,
+        code: str = "not-carried-over",
+    ) -> None:
         """Say something about what stands at `origin`; nothing where there is nothing."""
         said = self.said(origin)
         if origin in _said(said, origin):
             self._used.add(origin)
         if said is not None:
-            self._notes.append(make_note(self.source, origin, message, hint, is_warning=is_warning))
+            self._notes.append(make_note(self.source, origin, message, hint, is_warning=is_warning, code=code))
 
     def finish(self, *, message: str = "", hint: str = "") -> Translated:
         """Return the job's values, with a note, of `message` and `hint`, for everything that was not looked at."""

@@ -144,6 +144,7 @@ def translate(source: YamlSource) -> Translated:
     degrees = training.model_parallel_config or ModelParallelConfig()
     if max(degrees.tensor_parallel_size or 1, degrees.pipeline_parallel_size or 1) > 1:
         translation.put(("strategy", "type"), "hybrid", model)
+    _tell_ranks(translation, training.data_parallel_config or DataParallelConfig(), degrees, data)
     synchronization = (*data, "gradient_synchronization")
     carry_backend(translation, (*synchronization, "backend"))
     translation.hand_over((*synchronization, "method"), "gradient_synchronization", "method")
@@ -160,6 +161,32 @@ def translate(source: YamlSource) -> Translated:
             if key != "name":
                 translation.hand_over((*item, key))
     return translation.finish()
+
+
+def _tell_ranks(
+    translation: Translation, config: DataParallelConfig, degrees: ModelParallelConfig, root: PathKey
+) -> None:
+    """Say how world_size is read beside degrees that split the model, and what the other reading would be."""
+    ranks = config.world_size
+    ways = (degrees.tensor_parallel_size or 1) * (degrees.pipeline_parallel_size or 1)
+    if ranks is None or ways == 1:
+        return
+    message = _("{ranks} is read as the data parallel degree: {ranks} × {ways} = {gpus} GPUs")
+    message = message.format(ranks=ranks, ways=ways, gpus=ranks * ways)
+    if config.total_batch_size is not None:
+        message += _(", which keeps the batch of {batch}").format(batch=config.total_batch_size)
+    if ranks % ways:
+        hint = _("Were it all ranks, {ways} would have to divide it.").format(ways=ways)
+    else:
+        hint = _("Were it all ranks, data parallel would be {degree}: write strategy.data_parallel_size: {degree}")
+        hint = hint.format(degree=ranks // ways)
+        if config.batch_size_per_gpu is not None:
+            own = config.batch_size_per_gpu
+            hint += _(" and a batch of {own} × {degree} = {batch}").format(
+                own=own, degree=ranks // ways, batch=own * (ranks // ways)
+            )
+        hint += _(" in the job.")
+    translation.note((*root, "world_size"), message, hint, code="other-reading", is_warning=True)
 
 
 def _carry_batch(translation: Translation, config: DataParallelConfig, root: PathKey) -> None:

@@ -81,18 +81,22 @@ def _figures(aggregate: Aggregate, ranks: int) -> list[tuple[str, Content]]:
     if aggregate.simulated_gpu_count:
         every = aggregate.simulated_gpu_count == aggregate.gpu_count
         sim = _("simulated") if every else _("{count} simulated").format(count=aggregate.simulated_gpu_count)
-    gpus = str(aggregate.gpu_count) if aggregate.gpus_known or aggregate.gpu_count else "?"
+    is_known = aggregate.gpus_known or aggregate.gpu_count
+    gpus = _("{gpus_in_all}").format(gpus_in_all=aggregate.gpu_count) if is_known else "?"
     if aggregate.leaves_gpus:
         gpus = _("{used} of {gpus}").format(used=aggregate.gpu_count, gpus=aggregate.gpus_there)
     if types:
         gpus = f"{gpus} ({types})"
     figures: list[tuple[str, Content]] = []
     if aggregate.is_distributed:
-        figures.append((_("nodes"), Content(str(aggregate.node_count))))
+        figures.append((_("nodes"), Content(_("{nodes_in_all}").format(nodes_in_all=aggregate.node_count))))
     figures.append((_("GPUs"), Content.assemble(gpus, (f"  {sim}" if sim else "", "$simulated"))))
     if ranks != aggregate.gpu_count:
         figures.append((_("ranks"), Content(str(ranks))))
-    figures.append((_("CPUs"), Content(str(aggregate.cpu_count) if aggregate.cpu_count else "?")))
+    if aggregate.gpu_memory_bytes is not None:
+        figures.append((_("GPU memory"), Content(gigabytes(aggregate.gpu_memory_bytes))))
+    cpus = _("{cores_in_all}").format(cores_in_all=aggregate.cpu_count) if aggregate.cpu_count else "?"
+    figures.append((_("CPUs"), Content(cpus)))
     figures.append((_("memory"), Content(gigabytes(aggregate.memory_bytes) if aggregate.memory_bytes else "?")))
     if aggregate.zones:
         figures.append((ngettext("zone", "zones", len(aggregate.zones)), _zones(aggregate)))

@@ -254,6 +254,8 @@ def test_everything_meant_for_the_script_is_in_its_configuration(framework: str)
         },
         "model": {"name": "gpt", "parameters": 7e9},
         "communication": {"protocol": "NCCL"},
+        "topology": None,
+        "storage": None,
         "logging": {"level": "DEBUG", "format": "json"},
         "metrics": ["loss"],
         "visualization": None,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dttui.inventory.models import Inventory
 from dttui.planning.models import Plan
 from dttui.planning.planner import plan
 from dttui.spec.findings import Severity
@@ -23,7 +24,7 @@ from dttui.spec.models import (
     Run,
     Strategy,
 )
-from tests.unit.seed_cluster import SEED, make_job
+from tests.unit.seed_cluster import SEED, environment, make_job
 
 A, B, C = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
 MODEL = Model(layers=24, hidden_size=1024, heads=16, seq_length=2048)
@@ -285,3 +286,20 @@ def test_sizes_that_megatrons_scripts_insist_on_are_missed_with_a_warning() -> N
     assert [item.severity for item in told] == [Severity.WARNING]
     given = {"arguments": {"use_checkpoint_args": True}}
     assert "model-sizes" not in {item.code for item in planned(A, model=None, framework_options=given).findings}
+
+
+def test_what_megatron_and_deepspeed_do_together_is_launched_as_megatron() -> None:
+    """Use case 3 of seed 004, 8 × 8 A100s, by what validation says to write in the place of both names."""
+    nodes = tuple(Node(id=f"n{index}") for index in range(8))
+    inventory = Inventory(environments=tuple(environment(node.id, 8) for node in nodes))
+    strategy = Strategy(
+        data_parallel=DataParallel(batch_size=64),
+        tensor_parallel_size=8,
+        pipeline_parallel_size=4,
+        data_parallel_size=2,
+        zero_stage=1,
+    )
+    job = make_job(*nodes, strategy=strategy, model=MODEL, framework="megatron-lm", run=Run(script="train.py"))
+    told = words(plan(job, inventory))
+    degrees = {"--tensor-model-parallel-size=8", "--pipeline-model-parallel-size=4"}
+    assert {"--use-distributed-optimizer", *degrees} <= {*told}

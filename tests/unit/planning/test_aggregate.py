@@ -17,6 +17,7 @@ def test_the_seeds_three_environments_add_up_as_the_seed_says() -> None:
     assert total.gpu_types == {"A100": 14}
     assert total.cpu_count == 112
     assert total.memory_bytes == 896 * GB
+    assert total.gpu_memory_bytes == 14 * 80 * GB
     assert total.zones == ("beijing-a", "shenzhen-c", "shanghai-a")
     assert total.is_distributed
 
@@ -44,6 +45,7 @@ def test_facts_win_over_what_is_declared() -> None:
     facts = host_facts(1, "NVIDIA H100 80GB HBM3", cpu_count=48, memory_total_mib=1000)
     total = aggregate([Choice(SEED.environments[0], facts)])
     assert (total.gpu_count, total.gpu_types) == (1, {"H100": 1})
+    assert total.gpu_memory_bytes == (facts.gpus[0].memory_total_mib or 0) * MIB
     assert (total.cpu_count, total.memory_bytes) == (48, 1000 * MIB)
 
 
@@ -51,6 +53,7 @@ def test_only_the_gpus_that_the_job_asks_for_are_counted() -> None:
     v100 = Resources(gpu=GpuResources(count=2, type="V100"))
     total = aggregate([Choice(environment("a", 4), gpus_asked=1), Choice(environment("b", resources=v100))])
     assert (total.gpu_count, total.gpus_there, total.gpu_types) == (3, 6, {"A100": 1, "V100": 2})
+    assert total.gpu_memory_bytes == 80 * GB  # The V100s do not say how much they have.
     assert total.leaves_gpus
     assert not aggregate([Choice(environment("a", 4), gpus_asked=9)]).leaves_gpus
 
@@ -105,5 +108,6 @@ def test_the_drivers_names_are_cut_to_the_model(name: str, expected: str) -> Non
 def test_what_no_environment_says_is_not_known_rather_than_nothing() -> None:
     total = aggregate([Choice(environment("a")), Choice(environment("b"))])
     assert (total.gpus_known, total.cpu_count, total.memory_bytes) == (False, None, None)
+    assert total.gpu_memory_bytes is None
     assert aggregate([Choice(environment("a"), gpus_asked=2)]).gpus_known
     assert aggregate([Choice(environment("a"), host_facts(0, "", cpu_count=4))]).cpu_count == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -16,9 +17,11 @@ from dttui.spec.models import (
     Cluster,
     Communication,
     CpuRequest,
+    DataParallel,
     DatasetRef,
     GpuRequest,
     Job,
+    Model,
     ModelParallel,
     NetworkRequest,
     Node,
@@ -443,17 +446,59 @@ def test_parameter_servers_belong_to_tensorflow() -> None:
     assert "parameter-server" not in findings(make_job(cluster=cluster, framework="tensorflow"))
 
 
-def test_keys_that_nothing_acts_upon_yet_are_named_and_not_dropped_in_silence() -> None:
+def test_keys_that_nothing_comes_of_or_the_script_alone_acts_upon_are_named_and_not_dropped_in_silence() -> None:
     job = make_job(
         cluster=Cluster(
             nodes=(Node(id=A, network=NetworkRequest.model_validate({"latency": "5ms"})),),
             topology=Topology(type="ring"),
         ),
         recovery=Recovery(checkpoint=Checkpoint(dir="/c", copies=1)),
-        resources=ResourceDefaults(storage=StorageRequest(local=Storage(path="/s", size=GB))),
+        resources=ResourceDefaults(storage=StorageRequest(local=Storage(path="/s", size=GB, type="nfs"))),
     )
-    finding = only("not-acted-upon", findings(job), Severity.INFO)
-    assert finding.message.endswith("cluster.topology.type, resources.storage.local.size, recovery.checkpoint.copies")
+    found = findings(job)
+    assert found.keys() == {"for-script", "not-acted-upon"}
+    finding = found["not-acted-upon"]
+    assert finding.message.endswith("without another attempt nothing comes of: recovery.checkpoint.copies")
+    assert found["for-script"].message.endswith("names: cluster.topology.type, resources.storage.local.type")
+    (node,) = plan(job, SEED).nodes
+    config = json.loads(next(file.text for file in node.files if file.path == "dttui_config.json"))
+    assert (config["topology"]["type"], config["storage"]["local"]["type"]) == ("ring", "nfs")
+    assert node.required_room == {"/s": GB}
+
+
+def test_a_thousand_nodes_are_planned_by_their_number_alone_and_a_launch_asks_which() -> None:
+    cluster = Cluster(count=1000, gpus_per_node=8)
+    resources = ResourceDefaults(gpu=GpuRequest(type="A100", memory=80 * GB))
+    model = Model(name="gpt", parameters=175e9, layers=96, hidden_size=12288)
+    strategy = Strategy(tensor_parallel_size=8, pipeline_parallel_size=4, data_parallel=DataParallel(batch_size=8000))
+    made = plan(
+        make_job(cluster=cluster, resources=resources, model=model, strategy=strategy, framework="megatron-lm"), SEED
+    )
+    (asked,) = made.errors
+    assert (asked.code, asked.path) == ("no-nodes", ("cluster", "count"))
+    assert asked.message == "this says how many nodes, and not which: 1000"
+    assert asked.hint.endswith("1 of the inventory fit: nlp-research-lab")
+    assert (made.by_count, made.world_size, len(made.nodes)) == (True, 8000, 1000)
+    assert made.aggregate.gpu_memory_bytes == 8000 * 80 * GB
+    assert made.estimate is not None
+    assert made.nodes[999].processes[0].argv[-1]
+    assert [node.slots for node in plan(make_job(cluster=Cluster(count=2)), SEED).nodes] == [1, 1]
+
+
+def test_gpus_of_several_types_are_told_without_a_models_size() -> None:
+    mixed = Inventory(
+        environments=tuple(
+            environment(name, resources=Resources(gpu=GpuResources(count=2, type=kind)), host=f"{name}.example.org")
+            for name, kind in (("a", "A100"), ("v", "V100"), ("z", "Z9"))
+        )
+    )
+    finding = only("gpu-types-mixed", findings(make_job("a", "v"), mixed), Severity.WARNING)
+    assert finding.message.startswith("GPUs of different types take part (2×A100, 2×V100)")
+    assert finding.message.endswith("; in fp16 43% of all their time is lost by that")
+    assert "leave out the slowest (v)" in finding.hint
+    unknown = only("gpu-types-mixed", findings(make_job("a", "z"), mixed), Severity.WARNING)
+    assert unknown.message.endswith("every step waits for the slowest")
+    assert findings(make_job("a"), mixed) == {}
 
 
 def test_replacing_a_node_needs_checkpoints_that_all_hosts_see() -> None:

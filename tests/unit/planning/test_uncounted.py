@@ -37,6 +37,7 @@ SIZES = {"parameters": 1.3e9, "layers": 24, "hidden_size": 2048}
 LONG = EXPERTS | {"seq_length": 16_384}
 LATENT = {"q_rank": 512, "kv_rank": 256, "head_size": 128, "rope_size": 64, "value_size": 128}
 LORA = {"rank": 16}
+A100S = {"gpu": {"type": "A100", "memory": "80GB"}}
 STAGES = {"pipeline_stages": 2, "micro_batch_size": 1}
 MOVES: dict[str, tuple[dict[str, Any], dict[str, Any], str, int]] = {
     "strategy.zero_stage": ({}, {"strategy": {"zero_stage": 3}}, "memory", -1),
@@ -146,6 +147,18 @@ MOVES: dict[str, tuple[dict[str, Any], dict[str, Any], str, int]] = {
     "resources.gpu.count": ({}, {"resources": {"gpu": {"count": 1}}}, "ranks", -1),
     "resources.network.bandwidth": ({}, {"resources": {"network": {"bandwidth": "1Gbps"}}}, "time", 1),
     "resources.network.latency": ({}, {"resources": {"network": {"latency": "50ms"}}}, "time", 1),
+    "cluster.count": (
+        {"cluster": {"count": 2, "gpus_per_node": 8}, "resources": A100S},
+        {"cluster": {"count": 1000, "gpus_per_node": 8}, "resources": A100S},
+        "ranks",
+        1,
+    ),
+    "cluster.gpus_per_node": (
+        {"cluster": {"count": 2, "gpus_per_node": 4}, "resources": A100S},
+        {"cluster": {"count": 2, "gpus_per_node": 8}, "resources": A100S},
+        "ranks",
+        1,
+    ),
     "cluster.nodes.resources.gpu.count": (
         {},
         {"cluster": {"nodes": [*NODES[:2], NODES[2] | {"resources": {"gpu": {"count": 1}}}]}},
@@ -208,6 +221,8 @@ def said(key: str, value: Any) -> dict[str, Any]:
     usual: dict[str, dict[str, Any]] = {"cluster": {"nodes": NODES}, "model": {"parameters": 1.3e9}}
     if key.startswith("recovery.checkpoint.") and last != "dir":
         inner["checkpoint"] |= {"dir": "ckpt"}
+    if key.startswith("resources.storage.") and last == "size":
+        inner["storage"] = {name: {**place, "path": "/data"} for name, place in inner["storage"].items()}
     return {section: usual.get(section, {}) | inner}
 
 

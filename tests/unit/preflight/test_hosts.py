@@ -155,6 +155,13 @@ def test_room_for_the_checkpoints_that_stay() -> None:
         assert found(hosts.judge_room(NODE, FACTS, reply, "/ckpt", wanted_gib << 30)) == expected
 
 
+def test_room_that_the_job_asks_for_where_its_data_lies() -> None:
+    reply = PathsReply([PathState("/data", True, True, True, 70_000)], ROOT)
+    for wanted_gib, expected in ((60, []), (69, [("storage-room", "error")])):
+        node = NODE.model_copy(update={"required_paths": ("/data",), "required_room": {"/data": wanted_gib << 30}})
+        assert found(hosts.judge_room(node, FACTS, reply, None)) == expected
+
+
 @pytest.mark.parametrize(
     ("state", "expected"),
     [

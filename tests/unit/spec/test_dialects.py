@@ -14,7 +14,9 @@ from dttui.planning.submission import Submission
 from dttui.spec import DocumentError, Job, Loaded, dump_job, load_document, load_job, parse_document, parse_job
 from dttui.spec.findings import Severity
 from dttui.spec.key_places import as_problem
+from dttui.spec.models import Cluster, Node, Run
 from dttui.spec.problems import format_path
+from tests.unit.seed_cluster import environment
 from tests.unit.spec.test_messages import FRAMEWORKS
 
 SEEDS = Path(__file__).parents[1] / "seeds"
@@ -345,6 +347,7 @@ def test_the_language_model_document_of_seed_001_is_a_job() -> None:
             "gradient_clipping": 1.0,
             "accumulation_steps": 4,
         },
+        "cluster": {"count": 1000},
         "resources": {"gpu": {"count": 8, "memory": "80GB"}, "network": {"bandwidth": "100Gbps"}},
         "model": {"parameters": 175_000_000_000, "precision": "fp16"},
     }
@@ -354,11 +357,9 @@ def test_what_the_language_model_document_says_besides_is_told_with_its_place() 
     loaded = load_document(LANGUAGE)
     root = "large_language_model_training"
     assert warnings(loaded) == {
-        f"{root}.hardware_infrastructure.nodes": "this says how many nodes, and not which: 1000",
         f"{root}.parallelism_strategy": "1000 × 8 × 125 = 1000000 ways of parallelism, and the document says 8000 GPUs",
     }
     assert notes(loaded) == {
-        f"{root}.hardware_infrastructure.nodes": "6:5",
         f"{root}.parallelism_strategy": "12:3",
         f"{root}.parallelism_strategy[0].scope": "14:7",
     }
@@ -420,10 +421,33 @@ def test_what_the_computer_vision_document_says_besides_is_told_with_its_place()
     root = "computer_vision_training"
     synchronization = f"{root}.data_parallel_config.gradient_synchronization"
     loaded = load_document(VISION)
-    assert warnings(loaded) == {}
-    assert notes(loaded) == {
-        f"{synchronization}.method": "17:7",
-    }
+    world_size = f"{root}.data_parallel_config.world_size"
+    assert notes(loaded) == {world_size: "7:5", f"{synchronization}.method": "17:7"}
+    read = "64 is read as the data parallel degree: 64 × 4 = 256 GPUs, which keeps the batch of 8192"
+    assert warnings(loaded) == {world_size: read}
+    reading = loaded.notes[0]
+    assert reading.code == "other-reading"
+    other = "write strategy.data_parallel_size: 16 and a batch of 128 × 16 = 2048 in the job."
+    assert reading.hint == f"Were it all ranks, data parallel would be 16: {other}"
+
+
+def test_a_world_size_without_other_degrees_has_one_reading() -> None:
+    text = VISION.read_text().replace("tensor_parallel_size: 4", "tensor_parallel_size: 1")
+    assert warnings(parse_document(text, "v")) == {}
+    text = VISION.read_text().replace("tensor_parallel_size: 4", "tensor_parallel_size: 3")
+    (reading,) = (note for note in parse_document(text, "v").notes if note.code == "other-reading")
+    assert reading.hint == "Were it all ranks, 3 would have to divide it."
+
+
+def test_the_computer_vision_document_makes_256_ranks_that_share_its_batch() -> None:
+    nodes = tuple(Node(id=f"n{index}") for index in range(32))
+    inventory = Inventory(environments=tuple(environment(node.id, 8) for node in nodes))
+    job = load_job(VISION).model_copy(
+        update={"cluster": Cluster(nodes=nodes), "framework": "megatron-lm", "run": Run(script="/srv/train.py")}
+    )
+    made = plan(job.model_copy(update={"dataset": "none"}), inventory)
+    assert made.world_size == 256
+    assert not {"degrees", "global-batch"} & {finding.code for finding in made.findings}
 
 
 def test_a_batch_of_each_gpu_makes_the_global_one_or_is_held_against_it() -> None:

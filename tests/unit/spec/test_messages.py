@@ -56,6 +56,15 @@ MISTAKES = [
     ("  strategy: {tp: 8}\n", '3:14 strategy.tp: unknown key; did you mean "tensor_parallel_size"?'),
     ("  framework: PyTorch DDP\n", f'3:14 {FRAMEWORKS}, found "PyTorch DDP"; did you mean "pytorch-ddp"?'),
     ("  framework: torch\n", f'3:14 {FRAMEWORKS}, found "torch"; did you mean "pytorch-ddp"?'),
+    *(
+        (
+            f"  framework: {name}\n",
+            "3:14 Megatron-LM + DeepSpeed is no framework of its own here. Write framework: megatron-lm, which splits "
+            "tensors and layers (tensor_parallel_size, pipeline_parallel_size), with strategy.zero_stage: 1 for ZeRO's "
+            "sharded optimizer; or deepspeed for its stages 2 and 3 and for offloading",
+        )
+        for name in ("megatron-deepspeed", "Megatron-LM + DeepSpeed", "deepspeed_megatron_lm")
+    ),
     ("  framework: 3\n", f"3:14 {FRAMEWORKS}, found 3"),
     (
         "  communication: {protocol: nccl}\n",

@@ -10,7 +10,7 @@ from dttui.inventory.models import Environment, GpuResources, Inventory, Resourc
 from dttui.launch.local_plan import make_local_plan
 from dttui.planning.models import Finding
 from dttui.planning.submission import Submission
-from dttui.spec import parse_job
+from dttui.spec import DocumentError, parse_job
 from dttui.spec.key_places import as_problem
 
 INVENTORY = Inventory(
@@ -115,3 +115,19 @@ def test_an_environment_that_is_called_like_a_key_is_placed_where_it_is_named(tm
 def test_paths_in_messages_are_normalised(tmp_path: Path) -> None:
     text = HEAD + REST + "  run: {command: [a], workdir: ./b/../c}\n"
     assert findings(text, tmp_path)["workdir-missing"].message == f"there is no directory {tmp_path / 'c'} here"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "column", "message"),
+    [
+        ("{count: 3, nodes: [{id: a}]}", 20, "there are 1 under nodes, and not 3; say it once"),
+        ("{count: 1, gpus_per_node: 8, nodes: [{id: a}]}", 38, "of nodes that are listed, write resources.gpu.count"),
+        ("{gpus_per_node: 8}", 28, "this goes with count"),
+    ],
+)
+def test_a_number_of_nodes_beside_others_is_told_at_its_place(cluster: str, column: int, message: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        parse_job(f"distributed_training:\n  name: a\n  cluster: {cluster}\n", "job.yaml")
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.column) == (3, column)
+    assert message in problem.message

@@ -54,7 +54,8 @@ def test_each_key_is_described() -> None:
 def test_quantities_enumerations_and_effects_are_told() -> None:
     sections = SCHEMA["$defs"]
     assert sections["NetworkRequest"]["properties"]["bandwidth"]["effect"] == "estimate"
-    assert sections["Topology"]["properties"]["type"]["effect"] == "none"
+    assert sections["Topology"]["properties"]["type"]["effect"] == "script"
+    assert sections["Storage"]["properties"]["size"]["effect"] == "preflight"
     schedule = sections["PipelineParallel"]["properties"]["schedule"]["anyOf"][0]
     assert schedule["enum"] == ["1F1B", "GPipe", "Interleaved", "ZB-H1", "ZB-H2", "ZB-V"]
     assert "16GB" in json.dumps(sections["GpuRequest"]["properties"]["memory"])

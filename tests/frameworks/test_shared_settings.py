@@ -1,0 +1,122 @@
+"""Settings that seeds and templates call alike: each seed document is fed to its template, and each setting acts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dttui.inventory.models import GpuResources, Inventory, Resources
+from dttui.planning.planner import plan
+from dttui.spec import load_job
+from dttui.spec.models import Cluster, Model, Node, Run
+from tests.unit.seed_cluster import environment
+
+ROOT = Path(__file__).parents[2]
+SEEDS = ROOT / "tests/unit/seeds"
+READING = ("vision", "resnet", "pytorch-fsdp", "bert", "horovod")
+"""Templates whose scripts read recipe.py."""
+TOY = Model(layers=2, hidden_size=32, heads=2, seq_length=16, vocab_size=256, precision="fp32")
+DRIVER = """
+import json, os, runpy, sys, tempfile
+import torch.distributed as dist
+sys.path.insert(0, os.path.dirname(sys.argv[1]))
+sys.argv, runs = sys.argv[:1] + sys.argv[2:], json.load(sys.stdin)
+os._exit = lambda status: None
+for config in runs:
+    folder = tempfile.mkdtemp()
+    os.environ.update(DTTUI_CONFIG=folder + "/config", DTTUI_METRICS=folder + "/metrics", DTTUI_CHECKPOINT_DIR=folder)
+    open(folder + "/config", "w").write(json.dumps(config))
+    sys.modules.pop("recipe", None)
+    runpy.run_path(SCRIPT, run_name="__main__")
+    print("reported", json.dumps([json.loads(line) for line in open(folder + "/metrics")]), flush=True)
+"""
+"""Runs a script with one configuration after another, as one rank of one."""
+
+
+def configuration(document: str, framework: str, **changes: Any) -> dict[str, Any]:
+    """Return what dttui hands to the script of a document's job, on one host, with a small model and batch."""
+    nodes = (Node(id="a"),)
+    host = environment("a", resources=Resources(gpu=GpuResources(count=1, type="A100", simulated=True)))
+    job = load_job(SEEDS / document)
+    small = {"cluster": Cluster(nodes=nodes), "framework": framework, "run": Run(script="/train.py"), "dataset": "none"}
+    made = plan(job.model_copy(update=small), Inventory(environments=(host,)))
+    text = next(file.text for file in made.nodes[0].files if file.path == "dttui_config.json")
+    found: dict[str, Any] = json.loads(text)
+    toy = TOY.model_dump(exclude_none=True)
+    found |= {"batch_size": 16, "model": (found["model"] or {}) | toy, "strategy": {}}
+    settings = {"steps": 5, "checkpoint_every": 100} | found["settings"] | changes
+    return found | {"settings": settings}
+
+
+def trained(template: str, runs: Sequence[Mapping[str, Any]]) -> tuple[list[list[float]], str]:
+    """Return the losses of each run of a template's script, and what it printed of its settings."""
+    script = str(ROOT / "examples" / template / "train.py")
+    ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    command = [sys.executable, "-W", "ignore", "-c", DRIVER.replace("SCRIPT", repr(script)), script]
+    environment_of = os.environ | ranks | {"OMP_NUM_THREADS": "1", "DTTUI_BACKEND": "gloo"}
+    told = subprocess.run(
+        command, input=json.dumps(runs), env=environment_of, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert told.returncode == 0, told.stderr
+    lines = [line for line in told.stdout.splitlines() if line.startswith("reported ")]
+    reported = [json.loads(line.removeprefix("reported ")) for line in lines]
+    return [[item["loss"] for item in items] for items in reported], told.stderr
+
+
+def test_all_templates_read_settings_by_one_file() -> None:
+    texts = {(ROOT / "examples" / name / "recipe.py").read_text() for name in READING}
+    assert len(texts) == 1
+
+
+@pytest.mark.torch
+def test_each_setting_of_the_computer_vision_document_acts_in_its_template() -> None:
+    changes = {"warmup_steps": 2, "min_lr": 1e-3, "learning_rate": 5e-3, "weight_decay": 5.0}
+    whole = configuration("computer_vision_training.yaml", "pytorch-ddp", **changes)
+    own = ["scheduler", "warmup_steps", "min_lr", "weight_decay", "dropout", "label_smoothing"]
+    own += ["mixup", "cutmix", "auto_augment"]
+    others = ["gradient_synchronization", "model_sharding", "communication_overlap"]
+    assert sorted({*whole["settings"]} - {"steps", "checkpoint_every", "learning_rate"}) == sorted([*own, *others])
+    in_vain = "communication_overlap, gradient_synchronization, model_sharding"
+    _acts("vision", whole, own, f"nothing comes of settings: {in_vain}")
+
+
+@pytest.mark.torch
+def test_each_setting_of_the_horovod_document_acts_in_a_template_of_its_model() -> None:
+    changes = {"epochs": 3, "images": 64, "learning_rate": 0.05, "gradient_clipping": 0.1}
+    whole = configuration("horovod_config.yaml", "pytorch-ddp", **changes)
+    del whole["model"]["precision"]
+    own = ["epochs", "learning_rate", "gradient_clipping", "mixed_precision", "gradient_accumulation"]
+    assert {*own} <= {*whole["settings"]}
+    del whole["settings"]["steps"], whole["settings"]["checkpoint_every"]
+    _acts("resnet", whole, own, "")
+
+
+@pytest.mark.torch
+def test_each_setting_of_the_language_model_document_acts_in_its_template() -> None:
+    changes = {"gradient_clipping": 0.1, "loss_scaling": True, "label_smoothing": 0.1, "warmup_steps": 2}
+    whole = configuration("large_language_model_training.yaml", "pytorch-fsdp", **changes)
+    own = ["gradient_clipping", "label_smoothing", "warmup_steps"]
+    _acts("pytorch-fsdp", whole, own, "nothing comes of settings: communication_patterns, scope")
+    # These change nothing but how a step is computed: neither the loss nor the gradients, but for rounding.
+    same = [without(whole, name) for name in ("accumulation_steps", "loss_scaling")]
+    (first, *rest), _said = trained("pytorch-fsdp", [whole, *same])
+    assert all(losses == pytest.approx(first, abs=2e-5) for losses in rest)
+
+
+def without(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {**config, "settings": {key: value for key, value in config["settings"].items() if key != name}}
+
+
+def _acts(template: str, whole: Mapping[str, Any], settings: Sequence[str], said: str) -> None:
+    """Check that the losses are others without each of the settings, and which are said to be in vain."""
+    (first, *rest), told = trained(template, [whole, *(without(whole, name) for name in settings)])
+    in_vain = [name for name, losses in zip(settings, rest, strict=True) if losses == first]
+    assert in_vain == []
+    assert (said in told) if said else "nothing comes of settings" not in told
