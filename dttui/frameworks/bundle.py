@@ -42,6 +42,11 @@ class Hole(str, Enum):
 _HOLE = re.compile(r"\$\{(" + "|".join(hole.value for hole in Hole) + r"|NODE[0-9]+_(?:PORT|ADDRESS)|GPU[0-9]+_ID)\}")
 
 
+def is_hole(text: str) -> bool:
+    """Whether a text is one that is filled in at the start."""
+    return _HOLE.fullmatch(text) is not None
+
+
 def port_hole(node_rank: int) -> str:
     """Return the name of the hole for the port that a node has reserved, where the framework has every node do so."""
     return f"NODE{node_rank}_PORT"

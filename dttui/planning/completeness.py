@@ -6,6 +6,7 @@ import posixpath
 import re
 
 from dttui.frameworks import Framework, frameworks, get_framework, traits_of
+from dttui.frameworks.bundle import is_hole
 from dttui.frameworks.parts.environment import is_reserved
 from dttui.frameworks.parts.options import read_options
 from dttui.i18n import _
@@ -14,12 +15,10 @@ from dttui.spec.effects import keys_without_effect
 from dttui.spec.entry_points import DEFAULT_FRAMEWORK
 from dttui.spec.findings import Finding, error, info, warning
 from dttui.spec.models import Job, Run
+from dttui.spec.placeholders import UNLIKE_TOKENIZERS
 from dttui.spec.problems import PathKey, format_path
 
-_UNFILLED = re.compile(
-    r"\$(?:[A-Za-z_]\w*|[0-9@]|\{(?!(?:JOB_ID|ATTEMPT|DIRECTORY|MASTER_PORT|PYTHON)\})[A-Za-z_0-9]\w*\})"
-    r"|<[A-Za-z][\w .-]*>"
-)
+_UNFILLED = re.compile(r"\$(?:[A-Za-z_]\w*|[0-9@]|\{[A-Za-z_0-9]\w*\})|" + UNLIKE_TOKENIZERS + r"<[A-Za-z][\w .-]*>")
 """What a shell would fill in, or somebody was to."""
 _SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
 
@@ -71,7 +70,7 @@ def _check_filled(run: Run) -> list[Finding]:
     words: list[tuple[PathKey, str]] = [(("run", "args", index), word) for index, word in enumerate(run.args)]
     words += [(("run", "command", index), word) for index, word in enumerate(run.command or ()) if not is_script]
     words += [(("run", "env", name), value) for name, value in run.env.items()]
-    found = [(path, match[0]) for path, word in words if (match := _UNFILLED.search(word)) is not None]
+    found = [(path, match[0]) for path, word in words for match in _UNFILLED.finditer(word) if not is_hole(match[0])]
     if not found:
         return []
     texts = ", ".join(dict.fromkeys(text for _path, text in found))

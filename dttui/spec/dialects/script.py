@@ -50,9 +50,10 @@ _TRIVIAL = names(
 """Programs that change nothing a training needs, as a rule."""
 _ELSEWHERE = names("docker podman kubectl ssh pdsh parallel-ssh make sky dstack jsrun clush salloc nerdctl enroot")
 """Programs that start a command somewhere else."""
+_TRAINS = re.compile(r"train|tun(e|ing)|sft|dpo|grpo|ppo|main|run(?!_?(eval|test))", re.IGNORECASE)
 _MOST_TOLD = 8
 _MOST_PROGRAMS = 2
-"""Different programs that a script may start in a row, such as a test after the training; the first is taken."""
+"""Different programs that a script may start in a row, such as a test after the training; what is called so trains."""
 
 
 def translate_words(
@@ -154,7 +155,8 @@ class _Choice:
         launches = self._launches()
         known = [launch for launch in launches if launch.is_known]
         with_ranks = [launch for launch in known if launch.launchers]
-        chosen = next(iter(with_ranks or known or launches), None)
+        candidates = with_ranks or known or launches
+        chosen = next(filter(_is_named_for_training, candidates), next(iter(candidates), None))
         programs = {launch.program.text: launch for launch in reversed(with_ranks) if launch.program is not None}
         if len(programs) > _MOST_PROGRAMS:
             raise DocumentError([self._several(list(reversed(programs.values())))])
@@ -311,6 +313,11 @@ class _Choice:
     def _problem(self, message: str, mark: Mark, hint: str = "") -> Problem:
         line = self._lines[mark.line - 1] if mark.line <= len(self._lines) else ""
         return Problem(self._name, message, hint, line=mark.line, column=mark.column, source_line=printable(line))
+
+
+def _is_named_for_training(launch: Launch) -> bool:
+    """Whether a program is called as those that train are, beside others that prepare or test."""
+    return launch.program is not None and _TRAINS.search(posixpath.basename(launch.program.text)) is not None
 
 
 def _take_horovod(launch: Launch, read: Callable[[str], str | None]) -> None:

@@ -54,6 +54,15 @@ SCRIPTS = {
     "eval": 'CMD=\'torchrun --a "b c" t.py\'; eval $CMD; eval "$CMD x"',
     "heredoc": ("read -r -d '' A <<EOF\n--x 1 \\\n--y $((1+1))\nEOF\ntorchrun $A t.py"),
     "a list that is read": 'IFS=, read -ra A <<< "a,b,c"; torchrun "${A[@]}" ${#A[@]}',
+    "what IFS parts": (
+        "O=$IFS; IFS=,; L='a,b,, c ,'; for h in $L; do n=$((${n:-0}+1)); done; G=(0 1 2); A=\"${G[*]}\"; "
+        "S=$(IFS=:; echo \"${G[*]}\"); torchrun $L x$L; IFS=$'\\n'; P='p q\nr s'; torchrun $P; IFS=; torchrun $P; "
+        'IFS=$O; torchrun $P $n "$A" "$S" t.py; IFS=" :"; P=" a : b:c  d"; torchrun $P; unset IFS; torchrun $P'
+    ),
+    "indices": (
+        'A=(x "y z"); declare -A M=([lr]=1 [bs]=2); for i in "${!A[@]}"; do torchrun $i "${A[$i]}"; done; '
+        'for k in lr bs; do [[ " ${!M[*]} " == *" $k "* ]] && torchrun $k ${M[$k]}; done'
+    ),
     "names by name": (
         "declare -A M=([a]=1 [b]=2); M[c]=3; torchrun ${M[b]} ${M[c]} ${#M[@]}; V=A; A=x; torchrun ${!V}"
     ),
@@ -71,6 +80,13 @@ SCRIPTS = {
     "options": (
         'set -- -g 4 -n2 -v rest; while getopts "g:n:v" o; do case $o in g) G=$OPTARG;; n) N=$OPTARG;; '
         "v) V=1;; esac; done; torchrun $G $N $V $OPTIND"
+    ),
+    "long options": (
+        "set -- --nproc 4 -vb 'x y' rest --data=\"a'b\" last; "
+        'O=$(getopt -o n:b:v --long nproc:,data:,verbose -- "$@"); eval set -- "$O"; while true; do case $1 in '
+        "-n|--nproc) N=$2; shift 2;; -b) B=$2; shift 2;; --data) D=$2; shift 2;; -v) V=1; shift;; "
+        "--) shift; break;; esac; "
+        'done; torchrun $N "$B" "$D" $V "$@"'
     ),
     "dots behind variables": "A=x; B=y; torchrun $A/$B.log $A.$B-$A,$B:$A $A/a.$B.b",
     "words without a space": "torchrun a#b \\#c 'd'#e # a comment",

@@ -114,6 +114,8 @@ class Launch:
     restarts: GivenValue | None = None
     settings: dict[str, GivenValue] = field(default_factory=dict)
     """What goes to a key of the job, by its dotted path."""
+    mounts: list[tuple[str, GivenValue]] = field(default_factory=list)
+    """Directories of the host that a container sees, `/data:/data:ro`, and what says so."""
     accelerate: dict[str, GivenValue] = field(default_factory=dict)
     """What `accelerate launch` was told, by the names of its settings."""
     accelerate_file: GivenValue | None = None

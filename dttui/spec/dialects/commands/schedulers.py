@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from dttui.i18n import _
+from dttui.spec.dialects.commands.container_options import take_image, take_mounts
 from dttui.spec.dialects.commands.launch import GivenValue, Launch
 from dttui.spec.dialects.commands.launcher_options import Given, OptionError, Options, names
 from dttui.spec.dialects.shell.command_words import Word
@@ -198,6 +199,9 @@ def take_slurm(launch: Launch, given: Sequence[Given], program: str) -> None:
             _take_exported(launch, said)
         elif option.name in ("--container-image", "--container-mounts", "--container-workdir"):
             _take_container(launch, said, option.name)
+        elif option.name == "--array":
+            hint = _("Import one task of it after the other, with -- SLURM_ARRAY_TASK_ID=N.")
+            launch.leave_out(said, _("a job array is several jobs, and this is one"), hint, is_warning=True)
         elif option.name in ("--cpus-per-task", "--mem", "--time", "--mem-per-gpu", "--mem-per-cpu"):
             launch.leave_out(said, _("Slurm's own limits; a job takes its hosts whole"))
         elif option.name not in _SLURM_OWN and option.name != "--ntasks-per-node":
@@ -246,15 +250,14 @@ def _take_exported(launch: Launch, said: GivenValue) -> None:
 
 
 def _take_container(launch: Launch, said: GivenValue, option: str) -> None:
-    if option == "--container-image":
-        launch.settings["run.container.image"] = said
-        launch.settings["run.container.engine"] = launch.enter("engine", Word("docker", said.word.mark))
+    if option == "--container-mounts":
+        take_mounts(launch, said)
+    elif option == "--container-image":
+        take_image(launch, said, "docker")
         hint = _("Write run.container.engine: docker, podman or apptainer, as the hosts have it.")
         launch.remark(said, _("which engine runs the image is a guess: docker"), hint, is_warning=True)
-        return
-    launch.leave_out(
-        said, _("dttui starts the container"), _("What it mounts is run.container.mounts."), is_warning=True
-    )
+    else:
+        launch.leave_out(said, _("dttui starts the container"), _("Write run.workdir."), is_warning=True)
 
 
 def srun(launch: Launch, words: Sequence[Word]) -> Sequence[Word]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable, Sequence
 
 from dttui.i18n import _
+from dttui.spec.dialects.commands.container_options import take_image, take_mounts
 from dttui.spec.dialects.commands.launch import Launch
-from dttui.spec.dialects.commands.launcher_options import Given, Options
+from dttui.spec.dialects.commands.launcher_options import Given, Options, names
 from dttui.spec.dialects.shell.command_words import Word
 from dttui.spec.text import ENV_NAME
 
@@ -108,34 +110,17 @@ _CONTAINER = Options(
         "-e": "--cleanenv",
     },
 )
-_PROFILER = Options(
-    "nsys",
-    frozenset(
-        {
-            "--output",
-            "--trace",
-            "--capture-range",
-            "--sample",
-            "--cpuctxsw",
-            "--delay",
-            "--duration",
-            "--stats",
-            "--kill",
-            "--capture-range-end",
-            "--gpu-metrics-device",
-            "--gpu-metrics-devices",
-        }
+_NCU = Options(
+    "ncu",
+    names(
+        """
+    --export --set --section --metrics --kernel-name --kernel-name-base --launch-count --launch-skip
+    --launch-skip-before-match
+    --target-processes --target-processes-filter --replay-mode --log-file --nvtx-include --nvtx-exclude --clock-control
+    --cache-control --profile-from-start --import-source --source-folders --page --csv-file --config-file-path
+    """
     ),
-    short={
-        "-o": "--output",
-        "-t": "--trace",
-        "-w": "--show-output",
-        "-c": "--capture-range",
-        "-s": "--sample",
-        "-y": "--delay",
-        "-d": "--duration",
-        "-f": "--force-overwrite",
-    },
+    short={"-o": "--export", "-k": "--kernel-name", "-c": "--launch-count", "-s": "--launch-skip"},
 )
 
 
@@ -220,9 +205,7 @@ def _container(launch: Launch, words: Words) -> Words:
     given, rest = _CONTAINER.parse(words[2:])
     if not rest:
         return rest
-    image = launch.enter(f"{words[0].text} exec", rest[0])
-    launch.settings["run.container.image"] = image
-    launch.settings["run.container.engine"] = launch.enter("engine", Word("apptainer", words[0].mark))
+    take_image(launch, launch.enter(f"{words[0].text} exec", rest[0]), "apptainer")
     for option in given:
         _bind(launch, option)
     return rest[1:]
@@ -232,14 +215,22 @@ def _bind(launch: Launch, option: Given) -> None:
     said = launch.take(f"apptainer {option.name}", option)
     if option.name in ("--nv", "--rocm", "--contain", "--containall", "--cleanenv", "--no-home"):
         return
-    launch.leave_out(said, _("dttui starts the container"), _("What it mounts is run.container.mounts."))
+    if option.name == "--bind":
+        take_mounts(launch, said)
+    else:
+        hint = _("Write run.workdir.") if option.name == "--pwd" else _("Write run.container.options.")
+        launch.leave_out(said, _("dttui starts the container"), hint)
 
 
-def _profiled(launch: Launch, words: Words) -> Words:
-    _given, rest = _PROFILER.parse(words[2:] if words[1:2] and words[1].text in ("profile", "launch") else words[1:])
-    kept = words[: len(words) - len(rest)]
-    launch.prefix += list(kept)
-    return rest
+def _nsys(launch: Launch, words: Words) -> Words:
+    """Keep `nsys profile -w true -o out` before the program; each of its options has a value."""
+    at = 2 if words[1:2] and words[1].text in ("profile", "launch") else 1
+    while at < len(words) and words[at].text.startswith("-"):
+        text = words[at].text
+        has_value_with_it = "=" in text if text.startswith("--") else len(text) > 2
+        at += 1 if has_value_with_it else 2
+    launch.prefix += words[:at]
+    return words[at:]
 
 
 def script_before_dashes(launch: Launch, words: Words) -> Words | None:
@@ -281,14 +272,14 @@ _ONE_WORD: dict[str, Wrapper] = {
     "stdbuf": _without_options(_STDBUF),
     "numactl": _kept(_NUMACTL),
     "taskset": _kept(_TASKSET, 1),
-    "nsys": _profiled,
-    "ncu": _profiled,
+    "nsys": _nsys,
+    "ncu": _kept(_NCU),
 }
 
 
 def wrapper_of(words: Words) -> Wrapper | None:
     """Return what takes the program that words begin with for one that starts another; `None` for none."""
-    name = words[0].text
+    name = posixpath.basename(words[0].text)
     if len(words) > 1 and (found := _TWO_WORDS.get((name, words[1].text))) is not None:
         return found
-    return _ONE_WORD.get(name)
+    return _ONE_WORD.get(words[0].text) or _ONE_WORD.get(name)

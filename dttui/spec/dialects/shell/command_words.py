@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -9,6 +10,8 @@ from itertools import islice
 from dttui.spec.dialects.shell.open_parts import OpenPart, OpenParts
 from dttui.spec.yaml_source import Mark
 
+BLANKS = " \t\n"
+"""What parts words where `IFS` says nothing else."""
 _MOST_BRACES = 200
 
 
@@ -48,7 +51,9 @@ class ShellCommand:
 class Fields:
     """Fields that a word becomes: one as a rule, several or none where it is not quoted."""
 
-    def __init__(self) -> None:
+    def __init__(self, separators: str = BLANKS) -> None:
+        """Begin a word, of which `separators` part what is not quoted, as `IFS` says."""
+        self._separators = separators
         self._done: list[str] = []
         self._open: str | None = None
 
@@ -57,7 +62,10 @@ class Fields:
         self._open = (self._open or "") + text
 
     def add_split(self, text: str) -> None:
-        """Add text that blanks part."""
+        """Add text that separators part."""
+        if set(self._separators) != set(BLANKS):
+            self._add_between(text)
+            return
         parts = text.split()
         if not parts:
             self._close_if(bool(text))
@@ -68,6 +76,23 @@ class Fields:
             self._close_if(True)
         self.add(parts[-1])
         self._close_if(text[-1].isspace())
+
+    def _add_between(self, text: str) -> None:
+        """Add text that each of the separators parts, but blanks among them together, as bash has it."""
+        blanks = "".join(character for character in self._separators if character in BLANKS)
+        others = "".join(character for character in self._separators if character not in BLANKS)
+        blank = f"[{blanks}]*" if blanks else ""
+        kinds = [f"{blank}[{re.escape(others)}]{blank}"] * bool(others) + [f"[{blanks}]+"] * bool(blanks)
+        at = 0
+        for match in re.finditer("|".join(kinds), text) if kinds else ():
+            if match.start() > at:
+                self.add(text[at : match.start()])
+            elif self._open is None and match[0].strip(BLANKS):
+                self.add("")  # Between two separators is an empty field.
+            self._close_if(True)
+            at = match.end()
+        if at < len(text):
+            self.add(text[at:])
 
     def add_each(self, items: Sequence[str]) -> None:
         """Add items of which each is a field, the first one with what stands before it."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from dttui.spec.dialects.shell.arithmetic import NotKnown, evaluate
-from dttui.spec.dialects.shell.command_words import Fields, braced
+from dttui.spec.dialects.shell.command_words import BLANKS, Fields, braced
 from dttui.spec.dialects.shell.globbing import escaped, replaced, without_prefix, without_suffix
 from dttui.spec.dialects.shell.open_parts import Openness, OpenParts
 from dttui.spec.dialects.shell.programs import counts_devices
@@ -77,7 +77,7 @@ class Expander:
 
     def fields(self, node: Node) -> list[str]:
         """Return the fields that a word becomes."""
-        fields = Fields()
+        fields = Fields(self._separators())
         if self._has_braces(node):
             fields.add_each(braced(self._joined(node)))
         else:
@@ -148,11 +148,13 @@ class Expander:
             if number <= len(state.positional):
                 return state.positional[number - 1]
             return "" if state.is_inside else None
-        special = {"#": str(len(state.positional)), "?": "0", "@": " ".join(state.positional), "$": None, "!": None}
+        special = {"#": str(len(state.positional)), "?": "0", "$": None, "!": None}
         if name in ("*", "@"):
-            return special["@"]
+            return (" " if name == "@" else self._separators()[:1]).join(state.positional)
         if name in special:
             return special[name] or self._holes.make(f"${name}", Openness.RUNTIME)
+        if name == "IFS":
+            return self._separators()
         if name in ("PWD", "OLDPWD"):
             return state.directory
         if name == "BASH_SOURCE":
@@ -161,6 +163,10 @@ class Expander:
         if value and is_secret(name):
             return None  # It goes nowhere but into the environment of who has it.
         return value if value is not None or name in state.variables else self._given(name)
+
+    def _separators(self) -> str:
+        separators = self._state.value("IFS")
+        return BLANKS if separators is None else separators
 
     def _at_home(self, node: Node, texts: list[str]) -> list[str]:
         """Return texts of a word, the first with what stands for the `~` that it begins with."""
@@ -218,6 +224,8 @@ class Expander:
         if (idiom := _IF_ANY.fullmatch(self._text(node))) is not None:
             items = self._state.items(idiom["array"]) if idiom["array"] else list(self._state.positional)
             return items or []
+        if (indices := re.fullmatch(r"\$\{!(\w+)\[[@*]\]\}", self._text(node))) is not None:
+            return self._state.indices(indices[1])
         match = re.fullmatch(
             r"\$(?:([@*])|\{([@*]|[A-Za-z_]\w*\[[@*]\])(?::([^:}]+)(?::([^:}]+))?)?\})", self._text(node)
         )
@@ -325,10 +333,10 @@ class Expander:
         if prefix == "#":
             return self._length(name, index)
         if (items := self._items(node)) is not None:
-            return " ".join(items)
+            return (self._separators()[:1] if "*" in self._text(parts[0]) else " ").join(items)
         value = self.parameter(name, index)
         if len(parts) == 1:
-            return value if value is not None else self._open_variable(name)
+            return value if value is not None else self._open_item(name, index, node)
         return self._operated(name, value, self._text(parts[1]), parts[2:], node)
 
     def _length(self, name: str, index: str | None) -> str:
@@ -417,6 +425,13 @@ class Expander:
         elif _RUNTIME.fullmatch(name):
             openness = Openness.RUNTIME
         return self._holes.make(f"${{{name}}}" if len(name) > 1 and name.isdecimal() else f"${name}", openness)
+
+    def _open_item(self, name: str, index: str | None, node: Node) -> str:
+        """Return what stands for an item that is not there, as its index may not be known either."""
+        if index is None or self._state.items(name) is None or re.fullmatch("-?[0-9]+|[@*]", index):
+            return self._open_variable(name)
+        unknown = self._holes.of(index) or self._holes.of(self._open_variable(index))
+        return self._holes.make(self._text(node), unknown[0].openness)
 
     def _number(self, name: str) -> str:
         value = self.parameter(name)

@@ -407,6 +407,8 @@ class Follower:
         if builtin is not None:
             return builtin(words[1:], stdin)
         if self.output is not None:
+            if name == "getopt":  # Of a script that was given no arguments.
+                arguments = [word for word in arguments if self.shell.holes.given(word) != "" or not word]
             is_open = any(map(self.shell.holes.of, [*arguments, stdin or ""]))
             if name in ("cat", "grep") and arguments and not arguments[-1].startswith("-") and stdin is None:
                 stdin = self.shell.read(self.shell.holes.shown(arguments[-1])) if not is_open else None

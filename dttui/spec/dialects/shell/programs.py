@@ -5,8 +5,10 @@ Each takes its arguments and what it reads, and returns what it prints; `None` w
 
 from __future__ import annotations
 
+import getopt
 import posixpath
 import re
+import shlex
 from collections.abc import Callable, Sequence
 
 from dttui.spec.dialects.shell.arithmetic import NotKnown, evaluate
@@ -176,6 +178,27 @@ def _grep(arguments: list[str], stdin: str | None) -> str | None:
     return "\n".join(line for line in stdin.splitlines() if not line.lstrip().startswith("#"))
 
 
+def _getopt(arguments: list[str], _stdin: str | None) -> str | None:
+    """Return options and arguments in order and quoted, as util-linux' `getopt -o n: -l nproc: -- "$@"` does."""
+    if "--" not in arguments:
+        return None
+    at = arguments.index("--")
+    try:
+        own, rest = getopt.getopt(arguments[:at], "+o:l:n:", ["options=", "longoptions=", "name="])
+        short = "".join(value for option, value in own if option in ("-o", "--options"))
+        long = [name for option, value in own if option in ("-l", "--longoptions") for name in value.split(",")]
+        if rest or "::" in short + " ".join(long):  # With a value or without: getopt of Python has no such before 3.14.
+            return None
+        given, left = getopt.gnu_getopt(arguments[at + 1 :], short, [name.replace(":", "=") for name in long])
+    except getopt.GetoptError:
+        return None
+    valued = {f"-{letter}" for letter in re.findall("(.):", short)} | {
+        f"--{name[:-1]}" for name in long if name[-1:] == ":"
+    }
+    words = [part for option, value in given for part in (option, *[shlex.quote(value)] * (option in valued))]
+    return " ".join(["", *words, "--", *map(shlex.quote, left)])
+
+
 _PROGRAMS: dict[str, Callable[[list[str], str | None], str | None]] = {
     "echo": _echo,
     "printf": _printf,
@@ -194,6 +217,7 @@ _PROGRAMS: dict[str, Callable[[list[str], str | None], str | None]] = {
     "awk": _awk,
     "cat": lambda arguments, stdin: stdin if not arguments else None,
     "grep": _grep,
+    "getopt": _getopt,
     "xargs": lambda arguments, stdin: " ".join(stdin.split()) if stdin is not None and not arguments else None,
     "true": lambda _arguments, _stdin: "",
 }

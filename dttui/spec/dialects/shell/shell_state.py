@@ -75,6 +75,11 @@ class ShellState:
             return None
         return list(value.values()) if isinstance(value, dict) else [value]
 
+    def indices(self, name: str) -> list[str]:
+        """Return the indices or keys of an array; none where it is not set."""
+        value = self.variables.get(name)
+        return list(value) if isinstance(value, dict) else ["0"] * (value is not None)
+
     def set(self, name: str, value: str | Array, index: str | None = None) -> None:
         """Set a variable, or one item of an array."""
         if self.exports_all:

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from dttui.spec.dialects.shell.open_parts import Openness, OpenParts
+from dttui.spec.placeholders import UNLIKE_TOKENIZERS
 from dttui.spec.yaml_source import Mark
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 _CHANGED = re.compile(
     r"(?<!\\)\$(?P<name>[A-Za-z_]\w*)(?=[-./,:@%+~^=#!*?])"
-    r"|(?<=[\s=:/,'\"])(?P<placeholder><[A-Za-z](?:[^<>\n|&;()$`\"']{0,80}[\w.)\]])?>)"
+    r"|(?<=[\s=:/,'\"])(?P<placeholder>" + UNLIKE_TOKENIZERS + r"<[A-Za-z](?:[^<>\n|&;()$`\"']{0,80}[\w.)\]])?>)"
 )
 """What the parser gets otherwise than it was written."""
 _LONGEST_LINE = 10_000

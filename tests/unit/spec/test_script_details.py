@@ -1,0 +1,63 @@
+"""What a script or command line says beside its launch: mounts, arrays of jobs, tokens, secrets, other programs."""
+
+from __future__ import annotations
+
+import pytest
+
+from dttui.planning.completeness import check_completeness
+from dttui.spec import parse_job
+from tests.unit.spec.test_launch_commands import job, script, warnings
+
+
+def test_a_program_by_its_path_starts_another_as_by_its_name() -> None:
+    for line in ("/usr/bin/env torchrun --nproc_per_node 4 t.py", "/usr/bin/nohup torchrun --nproc_per_node 4 t.py"):
+        assert job(line)["resources"] == {"gpu": {"count": 4}}
+
+
+@pytest.mark.parametrize("options", ["profile -w true -o out", "profile --trace=cuda,nvtx -otrace", "--stats true"])
+def test_each_option_of_nsys_has_a_value(options: str) -> None:
+    made = job(f"nsys {options} torchrun --nproc_per_node 4 t.py")
+    assert made["run"]["prefix"] == ["nsys", *options.split()]
+    assert made["resources"] == {"gpu": {"count": 4}}
+
+
+def test_mounts_of_a_container_are_carried_over() -> None:
+    options = "--container-image=nvcr.io#nvidia/pytorch:24.01 --container-mounts=/data:/d:ro,/scratch,$PWD:/w"
+    imported = script(f"srun {options} --ntasks-per-node 4 python t.py")
+    container = {"engine": "docker", "image": "nvcr.io/nvidia/pytorch:24.01"}
+    by_srun = job(f"srun {options} --ntasks-per-node 4 python t.py")["run"]["container"]
+    assert by_srun == {**container, "mounts": ["/data:/d:ro", "/scratch:/scratch"]}
+    assert any(".:/w" in message for message in warnings(imported))
+    by_hand = job("apptainer exec --nv -B /data:/d /i/t.sif torchrun --nproc_per_node 4 t.py")["run"]["container"]
+    assert by_hand == {"engine": "apptainer", "image": "/i/t.sif", "mounts": ["/data:/d"]}
+
+
+def test_an_array_of_jobs_is_imported_task_by_task() -> None:
+    text = "#SBATCH --array=0-3\nR=(0.1 0.2)\ntorchrun --nproc_per_node 4 t.py --lr ${R[$SLURM_ARRAY_TASK_ID]}"
+    open_one = script(text)
+    assert any("several jobs" in message for message in warnings(open_one))
+    assert any("${R[$SLURM_ARRAY_TASK_ID]}" in message for message in warnings(open_one))
+    assert job(text, "SLURM_ARRAY_TASK_ID=1")["run"]["args"] == ["--lr", "0.2"]
+
+
+def test_a_tokenizer_s_own_tokens_are_no_placeholders() -> None:
+    line = "torchrun --nproc_per_node 4 t.py --eos '</s>' --bos '<s>' --pad '<pad>' --data '<your data>'"
+    said = " ".join(warnings(script(line)))
+    assert "<your data>" in said
+    assert not any(token in said for token in ("<s>", "</s>", "<pad>"))
+    run = "run: {script: t.py, args: ['<s>', '<data>', '${JOB_ID}', '$HOME']}"
+    made = parse_job(f"distributed_training: {{name: t, dataset: none, framework: pytorch-ddp, {run}}}", "j")
+    (finding,) = [finding for finding in check_completeness(made) if finding.code == "not-filled-in"]
+    assert finding.message.endswith(": <data>, $HOME")
+
+
+def test_options_that_look_like_secrets_are_named() -> None:
+    line = "torchrun --nproc_per_node 4 t.py --hub_token hf_abc123def456ghi --api-key=$KEY --max_tokens 4096 --key sort"
+    (said,) = [message for message in warnings(script(line)) if "secret" in message]
+    assert "--hub_token" in said
+    assert not any(option in said for option in ("--max_tokens", "--key ", "--api-key"))
+
+
+def test_of_several_programs_the_one_that_is_called_so_trains() -> None:
+    assert job("python prepare.py\npython train.py\npython eval.py")["run"]["script"] == "train.py"
+    assert job("python a.py\npython b.py")["run"]["script"] == "a.py"
