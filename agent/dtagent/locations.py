@@ -184,6 +184,20 @@ class AttemptFiles:
         return self.directory / "supervisor.json"
 
     @property
+    def supervisor_errors(self) -> Path:
+        """What the supervisor prints."""
+        return self.directory / "supervisor.err"
+
+    @property
+    def own_names(self) -> frozenset[str]:
+        """Names of what the agent itself has in the directory, where a job's processes may write besides."""
+        names = (
+            name for name, kind in vars(AttemptFiles).items() if isinstance(kind, property) and name != "own_names"
+        )
+        paths = (getattr(self, name) for name in names)
+        return frozenset(path.name for path in paths if path.parent == self.directory)
+
+    @property
     def journal(self) -> Path:
         """What the supervisor has seen."""
         return self.directory / "journal.jsonl"

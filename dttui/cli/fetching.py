@@ -36,7 +36,7 @@ async def fetch(options: Namespace) -> int:
     options.unfinished = _("What came stays: the same command goes on from it.")
     options.interrupted = _("interrupted; the same command goes on from what has come")
     inventory: Inventory | None = read_inventory(options) if options.inventory or options.demo else None
-    shown = _Shown(options.output, directory.job_id)
+    shown = _Shown(options.output, directory.job_id, asks=bool(options.path))
     async with App() as app:
         report = await app.fetch(
             directory,
@@ -58,28 +58,33 @@ async def fetch(options: Namespace) -> int:
 class _Shown:
     """What is printed of a fetch: how far it is to stderr, what came of it to stdout."""
 
-    def __init__(self, output: str, job_id: str) -> None:
+    def __init__(self, output: str, job_id: str, *, asks: bool) -> None:
         self._output = output
+        self._asks = asks
         self._job_id = job_id
         self._printer = Printer(output)
-        self._began = self._redrawn_at = self._told_at = time.monotonic()
-        self._first_bytes: int | None = None
+        self._redrawn_at = self._told_at = time.monotonic()
+        self._began: tuple[float, int] | None = None
+        """When something came first, and how much was here by then."""
         self._bad = 0
 
     def listed(self, listings: Sequence[Listing]) -> None:
         """Say what is left out, and where there is nothing; what is asked for and not there is an error."""
         for listing in listings:
-            for note in (*listing.missing.values(), *listing.notes, *([listing.error] if listing.error else ())):
+            notes = [*listing.missing.values(), *listing.notes]
+            for note in (*notes[:MOST_NOTES], *([listing.error] if listing.error else ())):
                 self._printer.note(one_line(f"⚠ {note}"))
+            if len(notes) > MOST_NOTES:
+                self._printer.note(one_line(f"⚠ … +{len(notes) - MOST_NOTES}"))
             if listing.hint:
                 self._printer.note(one_line(f"  → {listing.hint}"))
 
     def progress(self, progress: Progress) -> None:
         """Say how far it is: over the line before where that can be, else now and then."""
         now = time.monotonic()
-        if self._first_bytes is None:
-            self._first_bytes = progress.done_bytes
-        rate = (progress.done_bytes - self._first_bytes) / max(now - self._began, 1e-3)
+        self._began = self._began or (now, progress.done_bytes)
+        began_at, before = self._began
+        rate = (progress.done_bytes - before) / max(now - began_at, 1e-3)
         text = _("{done} of {total}, {rate}/s: {host} {path}").format(
             done=size_text(progress.done_bytes),
             total=size_text(progress.total_bytes),
@@ -118,6 +123,8 @@ class _Shown:
             print(one_line(_result(report)))
         if not files and not any(listing.error or listing.missing for listing in report.listings):
             nothing = _("attempt {attempt} of job {id} has saved nothing on its hosts, as far as they know")
+            if self._asks:
+                nothing = _("there are no files to fetch in what was asked for")
             self._printer.note(nothing.format(attempt=report.attempt, id=self._job_id))
 
     def _document(self, report: Report, *, is_list: bool) -> dict[str, Any]:
@@ -125,7 +132,7 @@ class _Shown:
         return {
             "job_id": self._job_id,
             "attempt": report.attempt,
-            "directory": report.directory or None,
+            "directory": report.directory,
             "bytes": report.size_bytes,
             "files": [_row(item.file, item) for item in report.done] if rows is None else rows,
             "notes": [note for listing in report.listings for note in (*listing.missing.values(), *listing.notes)],
@@ -145,6 +152,8 @@ def _result(report: Report) -> str:
         text += ngettext("; {count} was here already", "; {count} were here already", before).format(count=before)
     if missing := sum(len(listing.files) for listing in report.listings) - len(here):
         text += ngettext("; {count} is missing", "; {count} are missing", missing).format(count=missing)
+    if not all(listing.is_whole for listing in report.listings):
+        text += _("; there is more than was listed")
     return text
 
 
@@ -170,4 +179,5 @@ def _exit_code(report: Report) -> int:
         return ExitCode.UNREACHABLE
     if FileOutcome.IN_THE_WAY in outcomes or any(listing.missing for listing in report.listings):
         return ExitCode.USAGE
-    return ExitCode.NOT_FINISHED if outcomes - {FileOutcome.FETCHED, FileOutcome.HERE} else ExitCode.OK
+    is_all = all(listing.is_whole for listing in report.listings) and all(item.is_here for item in report.done)
+    return ExitCode.OK if is_all else ExitCode.NOT_FINISHED

@@ -69,7 +69,9 @@ class JobContext:
 
     def host_use(self) -> HostUse:
         """Return what hosts are told of an attempt that begins now."""
-        return HostUse(self.asked_at, self.rest_s, self.may_restart, self.keeps)
+        word = self.directory.kept_word()
+        keeps = self.keeps if word is None else word.keeps
+        return HostUse(self.asked_at, self.rest_s, self.may_restart, keeps)
 
     @property
     def rest_s(self) -> float | None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import posixpath
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.events import EventKind
+from dtagent.protocol.saved import MAX_ASKED
 
 from dttui.errors import HostError, UsageError
 from dttui.fetching.file_transfer import FileTransfer
-from dttui.fetching.host_link import HostLink
+from dttui.fetching.host_link import HOSTS_AT_ONCE, HostLink
 from dttui.fetching.hosts_of_job import hosts_of
 from dttui.fetching.listing import arranged, list_host
 from dttui.fetching.models import (
@@ -30,11 +33,11 @@ from dttui.fetching.target import Target
 from dttui.i18n import _
 from dttui.inventory.models import Environment, Inventory
 from dttui.jobs import JobDirectory
+from dttui.jobs.saved_text import saved_of
 from dttui.sanitize import clean
 from dttui.transport.base import Prompter, Transport
 from dttui.words import listed, size_text
 
-HOSTS_AT_ONCE = 8
 FILES_AT_ONCE = 8
 """Of one host: of small ones each waits for the way there and back."""
 MOST_NAMES = 5
@@ -66,14 +69,16 @@ async def fetch_files(
     Raises:
         UsageError: there is no such attempt or node, or nothing can be written where they are to go.
     """
-    attempt, hosts = hosts_of(directory, asked, inventory)
-    fetch = Fetch(hosts, transport, prompter)
-    names = {environment.name: directory.logs(attempt, environment.name).name for environment, _key in hosts}
+    found = hosts_of(directory, asked, inventory)
+    attempt = found.attempt
+    fetch = Fetch(found.keys, transport, prompter)
+    names = {environment.name: directory.logs(attempt, environment.name).name for environment, _key in found.keys}
     try:
-        listings = await fetch.list(asked.paths, names)
+        listed_here = await fetch.list(asked.paths, _told(directory, attempt))
+        listings = arranged(listed_here, names, are_apart=found.nodes > 1)
         on_listed(listings)
         if asked.into is None or not any(listing.files for listing in listings):
-            return Report("", attempt, list(listings))
+            return Report(None, attempt, list(listings))
         report = await fetch.bring(
             listings, asked.into, replaces=asked.replaces, on_progress=on_progress, on_done=on_done
         )
@@ -101,16 +106,15 @@ class Fetch:
         """End all conversations."""
         await asyncio.gather(*(link.close() for link in self._links.values()))
 
-    async def list(self, paths: Sequence[str], directories: Mapping[str, str]) -> list[Listing]:
-        """Return what each host has; see `list_host` and `arranged`."""
+    async def list(self, paths: Sequence[str], told: Mapping[str, Sequence[str]]) -> list[Listing]:
+        """Return what each host has; see `list_host`, of whose `told` these are by host."""
         places = asyncio.Semaphore(HOSTS_AT_ONCE)
 
         async def ask(name: str, link: HostLink) -> Listing:
             async with places:
-                return await list_host(link, self._keys[name], paths)
+                return await list_host(link, self._keys[name], paths, told.get(name, ()))
 
-        found = await asyncio.gather(*(ask(name, link) for name, link in self._links.items()))
-        return arranged(found, directories)
+        return await asyncio.gather(*(ask(name, link) for name, link in self._links.items()))
 
     async def bring(
         self,
@@ -129,8 +133,7 @@ class Fetch:
         target = Target(directory)
         report = Report(str(directory), listings=list(listings))
         files = [file for listing in listings for file in listing.files]
-        _check_places(target, files, replaces=replaces)
-        _check_room(target, files)
+        await asyncio.to_thread(_check, target, files, replaces=replaces)
         total = sum(file.size_bytes for file in files)
         done_bytes = 0
 
@@ -148,7 +151,7 @@ class Fetch:
                 try:
                     await _bring_all(transfer, listing.files, report.done, on_done)
                 except HostError as error:
-                    report.listings[index] = _silent(listing, error)
+                    report.listings[index] = replace(listing, error=error.message, hint=error.hint)
 
         tasks = [asyncio.create_task(bring(*item)) for item in enumerate(listings) if item[1].files]
         try:
@@ -181,8 +184,19 @@ async def _bring_all(
         await asyncio.gather(*workers, return_exceptions=True)
 
 
-def _silent(listing: Listing, error: HostError) -> Listing:
-    return Listing(listing.node, listing.files, listing.notes, listing.missing, error.message, error.hint)
+def _told(directory: JobDirectory, attempt: int) -> dict[str, list[str]]:
+    """Return what each host was said to have at the end of an attempt, by host."""
+    found: dict[str, list[str]] = {}
+    for event in directory.read_events(EventKind.SAVED):
+        if event.attempt == attempt and event.node is not None:
+            found[event.node] = [item.path for item in saved_of(event) if posixpath.isabs(item.path)][:MAX_ASKED]
+    return found
+
+
+def _check(target: Target, files: Sequence[RemoteFile], *, replaces: bool) -> None:
+    """Refuse to begin what cannot end well. Raises UsageError."""
+    _check_places(target, files, replaces=replaces)
+    _check_room(target, files, replaces=replaces)
 
 
 def _check_places(target: Target, files: Sequence[RemoteFile], *, replaces: bool) -> None:
@@ -206,9 +220,9 @@ def _check_places(target: Target, files: Sequence[RemoteFile], *, replaces: bool
         )
 
 
-def _check_room(target: Target, files: Sequence[RemoteFile]) -> None:
+def _check_room(target: Target, files: Sequence[RemoteFile], *, replaces: bool) -> None:
     """Refuse to begin what has no room."""
-    wanted = sum(_still_to_come(target, file) for file in files)
+    wanted = sum(_still_to_come(target, file, replaces=replaces) for file in files)
     free = target.free_bytes()
     if wanted > free:
         raise UsageError(
@@ -219,11 +233,13 @@ def _check_room(target: Target, files: Sequence[RemoteFile]) -> None:
         )
 
 
-def _still_to_come(target: Target, file: RemoteFile) -> int:
+def _still_to_come(target: Target, file: RemoteFile, *, replaces: bool) -> int:
+    """Return how many bytes may come of a file; where others are replaced, one of its size may be another."""
     try:
         found = target.status(file.target)
     except OSError:
         return 0
-    if found is not None and stat.S_ISREG(found.st_mode) and found.st_size == file.size_bytes:
+    is_alike = found is not None and stat.S_ISREG(found.st_mode) and found.st_size == file.size_bytes
+    if is_alike and not replaces:
         return 0
     return max(0, file.size_bytes - target.part_size(file.target))

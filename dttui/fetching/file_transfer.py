@@ -7,8 +7,10 @@ import base64
 import binascii
 import hashlib
 import os
+import stat
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 from dtagent.protocol.rpc import MAX_CHUNK_BYTES
 from dtagent.protocol.saved import DIGEST_BYTES, DigestReply, ReadReply, ReadRequest
@@ -18,11 +20,14 @@ from dttui.fetching.host_link import HostLink
 from dttui.fetching.models import FetchedFile, FileOutcome, RemoteFile
 from dttui.fetching.target import InTheWayError, Target
 from dttui.i18n import _
+from dttui.words import size_text
 
 AHEAD = 4
-"""Parts that are asked for before the first of them is here: over a long way the link would be idle else."""
+"""Parts of a file that are asked for before the first of them is here: over a long way the link would be idle else."""
 TRIES = 3
-"""How often a part that is not the host's is brought again."""
+"""How often a part that is not the host's is brought again, and a file that was written to is looked at again."""
+MOST_GROWTH_BYTES = DIGEST_BYTES
+"""What is brought of a file beyond what it was when it was listed."""
 HASHED_BYTES = 1024 * 1024
 
 
@@ -58,18 +63,19 @@ class FileTransfer:
         try:
             found = self._target.status(file.target)
             if found is not None:
-                if found.st_size == file.size_bytes and await self._is_the_same(file):
+                has_its_size = stat.S_ISREG(found.st_mode) and found.st_size == file.size_bytes
+                if has_its_size and await self._is_the_same(file):
                     self._on_bytes(file, file.size_bytes)
                     return FetchedFile(file, FileOutcome.HERE)
                 if not self._replaces:
                     return FetchedFile(file, FileOutcome.IN_THE_WAY, _("another file has its place"))
             with self._target.part(file.target) as part:
-                note = await self._bring(file, part)
+                seen, note = await self._bring(file, part)
                 with self._target.writing():
-                    os.utime(part, ns=(file.time_ns, file.time_ns))
+                    os.utime(part, ns=(seen.time_ns, seen.time_ns))
                     await asyncio.to_thread(os.fsync, part)
                 self._target.put_in_place(file.target, replaces=self._replaces)
-            return FetchedFile(file, FileOutcome.FETCHED, note)
+            return FetchedFile(seen, FileOutcome.FETCHED, note)
         except InTheWayError as error:
             return FetchedFile(file, FileOutcome.IN_THE_WAY, error.strerror or "")
         except ChangedError as error:
@@ -81,24 +87,44 @@ class FileTransfer:
         except OSError as error:
             return FetchedFile(file, FileOutcome.FAILED, error.strerror or str(error))
 
-    async def _bring(self, file: RemoteFile, part: int) -> str:
-        """Fill a part until it is the host's file; return what there is to say of that."""
-        size = os.fstat(part).st_size
-        if size > file.size_bytes:
-            os.ftruncate(part, file.size_bytes)
-            size = file.size_bytes
-        self._on_bytes(file, size)
-        await self._copy(file, part, size, file.size_bytes)
-        last: DigestReply | None = None
-        for start in range(0, file.size_bytes, DIGEST_BYTES) or (0,):
-            last = await self._verify(file, part, start, min(start + DIGEST_BYTES, file.size_bytes))
-        assert last is not None  # noqa: S101 - the loop goes round at least once
-        if (last.size, last.time_ns, last.inode) == (file.size_bytes, file.time_ns, file.inode):
-            return ""
-        if last.inode == file.inode and last.size >= file.size_bytes:
-            # What was appended meanwhile takes nothing from what it was when it was listed: that was verified.
-            return _("it has grown since; it is as it was when it was listed")
-        raise ChangedError(_("it became another file while it was fetched; the same command fetches that one"))
+    async def _bring(self, file: RemoteFile, part: int) -> tuple[RemoteFile, str]:
+        """Fill a part until it is the host's file; return that as it was then, and what there is to say of it."""
+        seen, counted = file, 0
+        for _round in range(TRIES):
+            size = os.fstat(part).st_size
+            if size > seen.size_bytes:
+                os.ftruncate(part, seen.size_bytes)
+                size = seen.size_bytes
+            self._on_bytes(file, size - counted)
+            await self._copy(seen, part, size, seen.size_bytes)
+            last, counted = await self._verify_all(seen, part), seen.size_bytes
+            if (last.size, last.time_ns, last.inode) == (seen.size_bytes, seen.time_ns, seen.inode):
+                note = _("it was written to since it was listed, and is here as it became")
+                return seen, "" if seen == file else note
+            if last.inode != file.inode or last.size < seen.size_bytes:
+                raise ChangedError(_("it became another file while it was fetched; the same command fetches that one"))
+            if last.size - file.size_bytes > MOST_GROWTH_BYTES:
+                break
+            # Written anew or appended to, of which only another look tells.
+            seen = replace(seen, size_bytes=last.size, time_ns=last.time_ns)
+        seen = replace(seen, size_bytes=counted)
+        os.ftruncate(part, counted)
+        if not await self._is_still(seen, part):
+            raise ChangedError(_("it is being written to all the time; try again once that has ended"))
+        return seen, _("it is being written to: here is its beginning, {size}").format(size=size_text(counted))
+
+    async def _verify_all(self, file: RemoteFile, part: int) -> DigestReply:
+        """See to it that a part is the host's file; return what that is like at the end."""
+        replies = [await self._verify(file, part, *stretch) for stretch in _stretches(file.size_bytes)]
+        return replies[-1]
+
+    async def _is_still(self, file: RemoteFile, descriptor: int) -> bool:
+        """Whether the host's file begins with what is here, all of it."""
+        for start, end in _stretches(file.size_bytes):
+            reply = await self._digest(file, start, end)
+            if start != end and reply.sha256 != await asyncio.to_thread(_hash, descriptor, start, end):
+                return False
+        return True
 
     async def _copy(self, file: RemoteFile, part: int, start: int, end: int) -> None:
         """Bring the bytes from one place to another, in order."""
@@ -113,7 +139,7 @@ class FileTransfer:
                 at, _count, task = asked.popleft()
                 data = await task
                 with self._target.writing():
-                    _write(part, data, at)
+                    await asyncio.to_thread(_write, part, data, at)
                 self._on_bytes(file, len(data))
         finally:
             for _at, _count, task in asked:
@@ -122,19 +148,16 @@ class FileTransfer:
 
     async def _read(self, file: RemoteFile, start: int, count: int) -> bytes:
         """Return exactly so many bytes. Raises ChangedError where there are not so many any more."""
-        data = b""
-        while len(data) < count:
-            request = ReadRequest(file.source, start + len(data), count - len(data))
-            reply = await self._link.call("read_file", request, ReadReply)
-            try:
-                more = base64.b64decode(reply.data, validate=True)
-            except (binascii.Error, ValueError) as error:
-                raise self._nonsense() from error
-            if len(more) > count - len(data):
-                raise self._nonsense()
-            if not more:
-                raise ChangedError(_("it became shorter while it was fetched; the same command fetches that one"))
-            data += more
+        async with self._link.reading:
+            reply = await self._link.call("read_file", ReadRequest(file.source, start, count), ReadReply)
+        try:
+            data = base64.b64decode(reply.data, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise self._nonsense() from error
+        if len(data) > count:
+            raise self._nonsense()
+        if len(data) < count:
+            raise ChangedError(_("it became shorter while it was fetched; the same command fetches that one"))
         return data
 
     async def _verify(self, file: RemoteFile, part: int, start: int, end: int) -> DigestReply:
@@ -162,17 +185,19 @@ class FileTransfer:
         except OSError:
             return False
         try:
-            for start in range(0, file.size_bytes, DIGEST_BYTES):
-                end = min(start + DIGEST_BYTES, file.size_bytes)
-                if (await self._digest(file, start, end)).sha256 != await asyncio.to_thread(_hash, here, start, end):
-                    return False
+            return file.size_bytes == 0 or await self._is_still(file, here)
         finally:
             os.close(here)
-        return True
 
     def _nonsense(self) -> AgentError:
         message = _("{host}: the agent's answer to {method} makes no sense")
         return AgentError(self._link.name, message.format(host=self._link.name, method="read_file"), code=0)
+
+
+def _stretches(size: int) -> list[tuple[int, int]]:
+    """Return the parts that a file is verified in, from where to where; of an empty one a single empty one."""
+    starts = range(0, size, DIGEST_BYTES) or (0,)
+    return [(start, min(start + DIGEST_BYTES, size)) for start in starts]
 
 
 def _write(descriptor: int, data: bytes, offset: int) -> None:

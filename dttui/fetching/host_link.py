@@ -16,7 +16,10 @@ from dttui.rpc.client import AgentClient
 from dttui.transport.base import CONNECT_TIMEOUT_S, Prompter, Transport
 
 PATIENCE_S = 60.0
-"""How long a host from which something came may be silent before it is given up."""
+"""How long a host that has answered once may give no answer before it is given up."""
+HOSTS_AT_ONCE = 8
+READS_AT_ONCE = 4
+"""Each of what passes the link in 0.25 s: a heartbeat that waits behind them comes in time."""
 RETRY_S = 2.0
 """Between two tries to reach it again."""
 CALL_S = 70.0
@@ -39,9 +42,10 @@ class HostLink:
         self._prompter = prompter
         self._client: AgentClient | None = None
         self._connecting = asyncio.Lock()
-        self._heard_at: float | None = None
-        self.breaks = 0
-        """How often the link broke."""
+        self._has_answered = False
+        self._failing_since: float | None = None
+        self.reading = asyncio.Semaphore(READS_AT_ONCE)
+        """Held for each read: what else is asked meanwhile waits for those alone that are under way."""
 
     @property
     def name(self) -> str:
@@ -72,7 +76,7 @@ class HostLink:
                     await self._drop(client)
                 await asyncio.sleep(RETRY_S)
             else:
-                self._heard_at = time.monotonic()
+                self._has_answered, self._failing_since = True, None
                 return answer
 
     async def close(self) -> None:
@@ -91,17 +95,18 @@ class HostLink:
         """Let go of a connection, unless another has taken its place: several calls may fail with one link."""
         if client is not None and client is self._client:
             self._client = None
-            self.breaks += 1
             with contextlib.suppress(HostError):
                 await client.close()
 
     def _may_try_again(self, error: HostError) -> bool:
-        if isinstance(error, BrokenProtocolError) or self._heard_at is None:
+        if isinstance(error, BrokenProtocolError) or not self._has_answered:
             return False
+        now = time.monotonic()
+        self._failing_since = now if self._failing_since is None else self._failing_since
         is_passing = isinstance(error, HostUnreachableError) or (
             isinstance(error, AgentError) and error.code in (ErrorCode.TIMED_OUT, ErrorCode.BUSY)
         )
-        return is_passing and time.monotonic() - self._heard_at < PATIENCE_S
+        return is_passing and now - self._failing_since < PATIENCE_S
 
     def _told(self, error: HostError) -> HostError:
         if isinstance(error, AgentError) and error.code == ErrorCode.UNKNOWN_METHOD:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from dtagent.protocol.attempt_key import AttemptKey
 
@@ -14,20 +16,24 @@ from dttui.jobs import JobDirectory
 from dttui.jobs.plan_file import SeenPlan, read_plan_file
 
 
-def hosts_of(
-    directory: JobDirectory, asked: FetchRequest, inventory: Inventory | None
-) -> tuple[int, list[tuple[Environment, AttemptKey]]]:
-    """Return the attempt that is asked for, and its hosts with its name there.
+@dataclass(frozen=True)
+class AskedHosts:
+    """The hosts of an attempt that a person asks about."""
+
+    attempt: int
+    keys: Sequence[tuple[Environment, AttemptKey]]
+    """Each with what the attempt is called there."""
+    nodes: int
+    """How many the attempt has in all."""
+
+
+def hosts_of(directory: JobDirectory, asked: FetchRequest, inventory: Inventory | None) -> AskedHosts:
+    """Return the attempt that is asked for, and its hosts.
 
     Raises:
         UsageError: there is no such attempt or node, or an environment is not known any more.
     """
     known = _attempts_of(directory)
-    if not known:
-        raise UsageError(
-            _("job {id} has started nowhere: no host has anything of it").format(id=directory.job_id),
-            _("`dttui status {id}` tells what became of it.").format(id=directory.job_id),
-        )
     attempt = known[-1] if asked.attempt is None else asked.attempt
     if attempt not in known:
         raise UsageError(
@@ -55,7 +61,7 @@ def hosts_of(
             if environment is None:
                 raise UsageError(_("there is no environment {name}").format(name=name))
             hosts.append((environment, AttemptKey(job_id, attempt)))
-    return attempt, hosts
+    return AskedHosts(attempt, hosts, len(names))
 
 
 def all_hosts_of(directory: JobDirectory, inventory: Inventory | None) -> dict[str, tuple[Environment, list[str]]]:
@@ -65,9 +71,8 @@ def all_hosts_of(directory: JobDirectory, inventory: Inventory | None) -> dict[s
         UsageError: there is none, or an environment is not known any more.
     """
     found: dict[str, tuple[Environment, list[str]]] = {}
-    attempts: list[int | None] = [*_attempts_of(directory)]
-    for attempt in attempts or [None]:  # Which is refused with why there is none.
-        for environment, key in hosts_of(directory, FetchRequest(attempt=attempt), inventory)[1]:
+    for attempt in _attempts_of(directory):
+        for environment, key in hosts_of(directory, FetchRequest(attempt=attempt), inventory).keys:
             job_ids = found.setdefault(environment.name, (environment, []))[1]
             if key.job_id not in job_ids:
                 job_ids.append(key.job_id)
@@ -75,11 +80,17 @@ def all_hosts_of(directory: JobDirectory, inventory: Inventory | None) -> dict[s
 
 
 def _attempts_of(directory: JobDirectory) -> list[int]:
-    """Return the attempts that came as far as a start, the newest last."""
+    """Return the attempts that came as far as a start, the newest last. Raises UsageError for none."""
     found = []
     with contextlib.suppress(OSError):
         found = [int(path.name) for path in directory.bound_plan(0).parents[1].iterdir() if path.name.isdecimal()]
-    return sorted(number for number in found if directory.bound_plan(number).exists())
+    started = sorted(number for number in found if directory.bound_plan(number).exists())
+    if not started:
+        raise UsageError(
+            _("job {id} has started nowhere: no host has anything of it").format(id=directory.job_id),
+            _("`dttui status {id}` tells what became of it.").format(id=directory.job_id),
+        )
+    return started
 
 
 def _plan_of(directory: JobDirectory, attempt: int) -> SeenPlan:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from dtagent.protocol.saved import KeepReply, KeepRequest
 
 from dttui.errors import HostError, UsageError
-from dttui.fetching.host_link import HostLink
+from dttui.fetching.host_link import HOSTS_AT_ONCE, HostLink
 from dttui.fetching.hosts_of_job import all_hosts_of
 from dttui.files import write_atomic
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.jobs import JobDirectory
+from dttui.jobs.kept_word import KeptWord
 from dttui.transport.base import Prompter, Transport
 
 
@@ -32,28 +33,33 @@ class KeptOn:
 async def keep_on_hosts(
     directory: JobDirectory, inventory: Inventory | None, transport: Transport, prompter: Prompter, *, keeps: bool
 ) -> list[KeptOn]:
-    """Tell every host of a job, and note here what all of them were told.
+    """Tell every host of a job, and note here which of them were told; attempts that follow are told the same.
 
     Raises:
         UsageError: the job has started nowhere, or that cannot be noted.
     """
     hosts = all_hosts_of(directory, inventory)
 
+    places = asyncio.Semaphore(HOSTS_AT_ONCE)
+
     async def tell(name: str) -> KeptOn:
         environment, job_ids = hosts[name]
         link = HostLink(environment, transport, prompter)
-        try:
-            replies = [await link.call("keep", KeepRequest(job_id, keeps), KeepReply) for job_id in job_ids]
-        except HostError as error:
-            return KeptOn(name, error=error.message, hint=error.hint)
-        finally:
-            await link.close()
+        async with places:
+            try:
+                replies = [await link.call("keep", KeepRequest(job_id, keeps), KeepReply) for job_id in job_ids]
+            except HostError as error:
+                return KeptOn(name, error=error.message, hint=error.hint)
+            finally:
+                await link.close()
         return KeptOn(name, tuple(path for reply in replies for path in reply.directories))
 
     found = await asyncio.gather(*map(tell, hosts))
+    before = directory.kept_word()
+    told = {item.node: keeps for item in found if not item.error}
+    word = KeptWord(keeps, {**(before.hosts if before is not None else {}), **told})
     try:
-        if not any(item.error for item in found):
-            write_atomic(directory.kept, "kept" if keeps else "released")
+        write_atomic(directory.kept, word.as_text())
     except OSError as error:
         message = _("{path} cannot be written: {reason}").format(path=directory.kept, reason=error.strerror)
         raise UsageError(message) from error

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 
 from dtagent.protocol.attempt_key import AttemptKey
-from dtagent.protocol.saved import MAX_FILES, FilesReply, FilesRequest, LeftOut, ListedPlace, is_unsafe
+from dtagent.protocol.rpc import ErrorCode
+from dtagent.protocol.saved import (
+    MAX_ASKED,
+    MAX_FILES,
+    MAX_PLACES,
+    FilesReply,
+    FilesRequest,
+    LeftOut,
+    ListedPlace,
+    is_unsafe,
+)
 
 from dttui.agent_words import agent_text
-from dttui.errors import HostError
+from dttui.errors import AgentError, HostError
 from dttui.fetching.host_link import HostLink
 from dttui.fetching.models import Listing, RemoteFile
 from dttui.fetching.target import PART
@@ -19,6 +30,9 @@ from dttui.sanitize import clean
 from dttui.words import listed
 
 LOOK_S = 20.0
+MOST_LISTING_S = 300.0
+"""For all answers of one host."""
+MOST_PLACES = max(MAX_ASKED, 2 * MAX_PLACES)
 MOST_BYTES = 2**62
 """No file is larger."""
 MOST_EXAMPLES = 3
@@ -35,26 +49,63 @@ class _Collected:
     refused: int = 0
     """Rows that no honest agent sends."""
 
+    def add(self, other: _Collected) -> None:
+        """Add what the host has told of other places."""
+        first = len(self.places)
+        self.places += other.places
+        self.rows += [(index + first, path, size, time, inode) for index, path, size, time, inode in other.rows]
+        left = zip(astuple(self.left_out), astuple(other.left_out), strict=True)
+        self.left_out = LeftOut(*(one + another for one, another in left))
+        self.is_whole, self.refused = self.is_whole and other.is_whole, self.refused + other.refused
 
-async def list_host(link: HostLink, key: AttemptKey, paths: Sequence[str]) -> Listing:
-    """Return the files of a host: those of the paths, or what the attempt has saved where there are none."""
-    found = _Collected()
+
+async def list_host(link: HostLink, key: AttemptKey, paths: Sequence[str], told: Sequence[str] = ()) -> Listing:
+    """Return the files of a host.
+
+    Args:
+        link: to it.
+        key: of the attempt.
+        paths: whose files; where there are none, what the attempt has saved.
+        told: absolute paths that the attempt has saved to as it said at its end, where nothing else is asked for: its
+            host may have cleared away by now what leads there.
+    """
     try:
-        more = True
-        while more:
-            request = FilesRequest(key, list(paths), len(found.rows) + found.refused, LOOK_S)
-            more = _take(found, await link.call("list_files", request, FilesReply))
+        try:
+            found = await asyncio.wait_for(_collected(link, key, paths), MOST_LISTING_S)
+        except AgentError as error:
+            if error.code != ErrorCode.NO_SUCH_ATTEMPT or not told:
+                raise
+            found = _Collected()
+        known = [place.path.rstrip("/") + "/" for place in found.places]
+        left = [path for path in told if not any(f"{path}/".startswith(place) for place in known)]
+        if left and not paths:
+            found.add(await asyncio.wait_for(_collected(link, key, left), MOST_LISTING_S))
     except HostError as error:
         return Listing(link.name, error=error.message, hint=error.hint)
-    return _named(link.name, found)
+    except asyncio.TimeoutError:
+        message = _("{host}: what it has to be fetched takes too long to list").format(host=link.name)
+        return Listing(link.name, error=message, hint=_("Name a directory below."))
+    return _named(link.name, found, is_asked=bool(paths))
 
 
-def arranged(listings: Sequence[Listing], directories: Mapping[str, str]) -> list[Listing]:
-    """Return the listings with a directory for each host, where several have files; what hosts share is one's alone.
+async def _collected(link: HostLink, key: AttemptKey, paths: Sequence[str]) -> _Collected:
+    """Ask page after page. Raises HostError."""
+    found = _Collected()
+    more = True
+    while more:
+        request = FilesRequest(key, list(paths), len(found.rows) + found.refused, LOOK_S)
+        more = _take(found, await link.call("list_files", request, FilesReply))
+    return found
+
+
+def arranged(listings: Sequence[Listing], directories: Mapping[str, str], *, are_apart: bool) -> list[Listing]:
+    """Return the listings with a directory for each host, where they are apart; what hosts share is one's alone.
 
     Args:
         listings: of each host.
         directories: what that of each host is called.
+        are_apart: whether the attempt has several hosts: also where only one of them answers or has files, so that
+            another fetch finds what this one has brought.
     """
     listings = _without_what_others_have(listings)
     first: dict[tuple[tuple[str, int, int, int], ...], str] = {}
@@ -74,7 +125,7 @@ def arranged(listings: Sequence[Listing], directories: Mapping[str, str]) -> lis
                 text = _("{host}: {path} is the same directory as on {other}")
                 notes.append(text.format(host=listing.node, path=clean(place), other=sharer))
         own.append(replace(listing, files=tuple(kept), notes=tuple(notes)))
-    if sum(bool(listing.files) for listing in own) < 2:
+    if not are_apart:
         return own
     return [
         replace(
@@ -101,7 +152,11 @@ def _without_what_others_have(listings: Sequence[Listing]) -> list[Listing]:
 
 def _take(found: _Collected, reply: FilesReply) -> bool:
     """Take in an answer; return whether to ask for more."""
-    found.places = found.places or list(reply.places)
+    if len(reply.places) > MOST_PLACES or (found.places and list(reply.places) != found.places):
+        # Nonsense, or a directory that came or went between two answers: their numbers would lead elsewhere.
+        found.is_whole = False
+        return False
+    found.places = list(reply.places)
     found.left_out, found.is_whole = reply.left_out, reply.is_whole and found.is_whole
     for row in reply.files:
         if len(found.rows) + found.refused >= MAX_FILES:
@@ -127,7 +182,7 @@ def _is_sound(row: tuple[int, str, int, int, int], places: Sequence[ListedPlace]
     )
 
 
-def _named(node: str, found: _Collected) -> Listing:
+def _named(node: str, found: _Collected, *, is_asked: bool) -> Listing:
     """Return the files with where they go: each source once, each target once."""
     names: dict[int, str] = {}
     files: dict[str, RemoteFile] = {}
@@ -152,9 +207,10 @@ def _named(node: str, found: _Collected) -> Listing:
     missing = {
         index: _("{host}: {message}").format(host=node, message=agent_text(place.detail, place.detail_notice))
         for index, place in enumerate(found.places)
-        if place.detail
+        if place.detail and is_asked
     }
-    return Listing(node, tuple(files.values()), tuple(_notes(node, found, refused)), missing)
+    notes = tuple(_notes(node, found, refused))
+    return Listing(node, tuple(files.values()), notes, missing, is_whole=found.is_whole)
 
 
 def _name_of(place: ListedPlace, index: int, taken: set[str]) -> str:

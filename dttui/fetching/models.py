@@ -82,6 +82,8 @@ class Listing:
     error: str = ""
     """Why it has told nothing."""
     hint: str = ""
+    is_whole: bool = True
+    """Whether there is nothing more of what was asked for, as far as it could be looked at."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,8 @@ class Progress:
 class Report:
     """How a fetch went."""
 
-    directory: str
-    """Where the files are now; empty where nothing was brought."""
+    directory: str | None
+    """Where the files are now; `None` where nothing was brought."""
     attempt: int = 0
     listings: list[Listing] = field(default_factory=list)
     done: list[FetchedFile] = field(default_factory=list)

@@ -22,6 +22,7 @@ PART = ".dttui-part-"
 """What the name of a part begins with; the hash of the file's own follows."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PART = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_LOCK_TRIES = 3
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
 
@@ -84,7 +85,11 @@ class Target:
     def open_file(self, name: str) -> int:
         """Open a regular file to be read; return its descriptor. Raises OSError."""
         with self._above(name, makes=False) as (parent, last):
-            return os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+            descriptor = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise InTheWayError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+        return descriptor
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[int]:
@@ -96,19 +101,8 @@ class Target:
             OSError: it cannot be made.
         """
         with self.writing(), self._above(_part_of(name), makes=True) as (parent, last):
-            descriptor = os.open(last, _PART, 0o600, dir_fd=parent)
-            if os.fstat(descriptor).st_nlink > 1:  # Of a file that got its name just before this was killed.
-                os.close(descriptor)
-                os.unlink(last, dir_fd=parent)
-                descriptor = os.open(last, _PART | os.O_EXCL, 0o600, dir_fd=parent)
+            descriptor = _locked_part(parent, last)
         try:
-            info = os.fstat(descriptor)
-            if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid():
-                raise InTheWayError(errno.EEXIST, os.strerror(errno.EEXIST), last)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise InTheWayError(errno.EBUSY, _("another fetch writes it"), last) from error
             yield descriptor
         finally:
             os.close(descriptor)
@@ -177,6 +171,35 @@ class Target:
         finally:
             if parent != self._descriptor:
                 os.close(parent)
+
+
+def _locked_part(parent: int, name: str) -> int:
+    """Open a part for this process alone; return its descriptor.
+
+    Whoever held it before may have given it the name of its file meanwhile: then it is none any more.
+    """
+    for _try in range(_LOCK_TRIES):
+        descriptor = os.open(name, _PART, 0o600, dir_fd=parent)
+        try:
+            info = os.fstat(descriptor)
+            if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid():
+                raise InTheWayError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            info = os.fstat(descriptor)
+            with contextlib.suppress(FileNotFoundError):
+                named = os.stat(name, dir_fd=parent, follow_symlinks=False)
+                if (named.st_dev, named.st_ino) == (info.st_dev, info.st_ino):
+                    if info.st_nlink == 1:
+                        return descriptor
+                    os.unlink(name, dir_fd=parent)  # It got its file's name just before that fetch was killed.
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise InTheWayError(errno.EBUSY, _("another fetch writes it"), name) from error
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+    raise InTheWayError(errno.EBUSY, _("another fetch writes it"), name)
 
 
 def _part_of(name: str) -> str:

@@ -52,15 +52,23 @@ def saved_of(event: Event) -> tuple[SavedFiles, ...]:
 
 
 def saved_lines(saved: Sequence[SavedFiles], job_id: str) -> Iterator[str]:
-    """Yield lines that tell what was saved where, the same of several hosts once, and how to get it."""
+    """Yield lines that tell what was saved where, the same of several hosts once, and how to get it.
+
+    What the newest attempt saved comes first. Of a place that several attempts have written to, the newest word counts.
+    """
+    newest = max((item.attempt for item in saved), default=0)
+    places: dict[tuple[str, str], SavedFiles] = {}
+    for item in sorted(saved, key=lambda item: -item.attempt):
+        places.setdefault((item.node, item.path), item)
     alike: dict[SavedFiles, list[str]] = {}
-    for item in saved:
+    for item in places.values():
         same = replace(item, node="", newest=item.newest // 1, goes_at=_hour(item))
         alike.setdefault(same, []).append(item.node)
     for item, nodes in list(alike.items())[:MOST_LINES]:
-        yield _("saved: {hosts}:{path}  {what}; {until}").format(
+        line = _("saved: {hosts}:{path}  {what}; {until}").format(
             hosts=listed(nodes, MOST_HOSTS), path=item.path, what=what_text(item), until=_until(item)
         )
+        yield line if item.attempt == newest else f"{line} (--attempt {item.attempt})"
     if (more := len(alike) - MOST_LINES) > 0:
         told = ngettext("… and {count} more place", "… and {count} more places", more).format(count=more)
         yield f"{told}: dttui fetch {job_id} --list"

@@ -97,6 +97,22 @@ def test_what_a_script_saved_is_told_by_place_and_what_was_sent_is_not(agent: Co
     assert told(agent)["is_whole"] is True
 
 
+def test_of_an_attempt_that_runs_in_its_own_directory_what_the_agent_has_there_is_not_told(agent: Conversation) -> None:
+    directory = Path(agent.prepare("job")["directory"])
+    script = "import os; os.mkdir('out'); open('out/x', 'w').write('12'); open('result.txt', 'w').write('345')"
+    process = {"name": "0", "rank": 0, "argv": [sys.executable, "-c", script], "cwd": str(directory)}
+    sent = [{"path": "dttui_config.json", "text": "{}", "executable": False}]
+    agent.call("start", {"key": KEY, "node_rank": 0, "processes": [process], "ranks": [0], "files": sent})
+    agent.end_of("job")
+    places = told(agent)["places"]
+    assert {(place["path"], place["count"], place["size_bytes"]) for place in places} == {
+        (str(directory), 1, 3),
+        (str(directory / "out"), 1, 2),
+    }
+    assert all(place["goes_at"] is not None for place in places)
+    assert listed(agent)[0] == {"out/x": 2, "result.txt": 3}
+
+
 def test_files_are_listed_where_they_were_written_and_all_that_a_person_asks_for(
     agent: Conversation, tmp_path: Path
 ) -> None:
@@ -192,6 +208,40 @@ def test_more_files_than_one_answer_carries_come_in_several(tmp_path: Path, monk
     assert found == [(f"{number:02}", number) for number in range(25)]
 
 
+def test_an_answer_ends_before_its_paths_are_more_than_a_frame_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dtagent.attempts import saved_files
+
+    files = make_attempt(tmp_path, "job", time.time())
+    for number in range(12):
+        (files.work / f"lr={number:02},bs=32,opt=adam").touch()
+    key = Attempts(tmp_path, list).census.known_keys()[0]
+    request = saved.FilesRequest(key, [str(files.work)])
+    for name, bound, count in (("MOST_PATH_BYTES", 59, 2), ("MOST_SEPARATORS", 6, 3)):
+        with monkeypatch.context() as changed:
+            changed.setattr(saved_files, name, bound)
+            reply = saved_files.list_files(files, request)
+        assert (len(reply.files), reply.more) == (count, True)
+
+
+def test_a_walk_looks_into_no_directory_any_more_once_its_time_is_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        (tmp_path / f"{number:02}").mkdir()
+        (tmp_path / f"{number:02}/file").touch()
+    walk = Walk(60.0)
+    found = walk.files(str(tmp_path))
+    assert next(found).path == "00/file"
+    monkeypatch.setattr(saved_walk, "MOST_ENTRIES", 0)
+    opened: list[str] = []
+    with monkeypatch.context() as changed:
+        changed.setattr(os, "scandir", opened.append)
+        rest = list(found)
+    assert (rest, opened, walk.is_whole) == ([], [], False)
+
+
 def test_a_walk_ends_at_its_bounds_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(20):
         (tmp_path / str(number)).touch()
@@ -245,6 +295,29 @@ def test_a_kept_attempt_stays_however_old_it_is_and_goes_once_it_is_let_go(
     os.utime(made["kept"].directory, (OLD, OLD))
     remove_old(attempts)
     assert not made["kept"].directory.exists()
+
+
+def test_absolute_paths_are_listed_when_nothing_is_left_of_the_attempt_and_odd_names_are_refused(
+    agent: Conversation, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "a").write_text("abc")
+    (tmp_path / "a\u3000b").write_text("abc")
+    assert listed(agent, str(out))[0] == {"out/a": 3}
+    refused = agent.ask("list_files", {"key": KEY, "paths": ["out"]})
+    assert refused["error"]["code"] == ErrorCode.NO_SUCH_ATTEMPT
+    files, reply = listed(agent, str(tmp_path / "a\u3000b"))
+    assert files == {}
+    assert "is no plain text" in reply["places"][0]["detail"]
+
+
+def test_what_is_left_of_an_attempt_is_kept_too(tmp_path: Path) -> None:
+    files = make_attempt(tmp_path, "job", OLD)
+    files.prepared.unlink()
+    attempts = Attempts(tmp_path, list)
+    assert attempts.keep(saved.KeepRequest("job")).directories == [str(files.directory)]
+    assert files.keep.exists()
 
 
 def test_the_greeting_says_that_it_keeps_directories(agent: Conversation) -> None:

@@ -20,6 +20,7 @@ from dttui.inventory import load_inventory
 from dttui.jobs.event_log import EventLog
 from dttui.jobs.launch_file import LaunchFile
 from tests.integration.headless import dttui, shell_job
+from tests.unit.jobs.test_follow import plan_for
 
 LIMIT_S = 1
 DEADLINE_S = 60.0
@@ -40,6 +41,8 @@ ASKING = {
     "envs": "envs",
     "envs trust": "envs trust gpu1",
     "queue": "queue",
+    "fetch": "fetch over --list",
+    "keep": "keep over",
     "doctor": "doctor",
 }
 """Verbs that ask somebody who does not answer."""
@@ -98,6 +101,8 @@ class Silence:
         log = EventLog(directory.events)
         log.add(EventKind.JOB_STATE, "", attempt=0, data={"state": "RUNNING"})
         if is_over:
+            directory.bound_plan(0).parent.mkdir(parents=True)
+            directory.bound_plan(0).write_text(plan_for("gpu1", "gpu2").model_dump_json())
             log.add(EventKind.JOB_STATE, "ended", data={"state": "SUCCEEDED", "exit_code": 0})
             log.add(EventKind.OUTCOME, "ended", data={"state": "SUCCEEDED", "exit_code": 0})
             return

@@ -77,7 +77,7 @@ def _supervise(
     before: list[str], directory: Path, secrets: dict[str, str], descriptors: list[int], gpu_locks: Sequence[int]
 ) -> int:
     held = ["--gpu-locks", *map(str, gpu_locks)] if gpu_locks else []
-    with open(directory / "supervisor.err", "ab") as errors:
+    with open(AttemptFiles(directory).supervisor_errors, "ab") as errors:
         # `supervise` forks away, so this child ends at once and the daemon has none to wait for.
         return subprocess.run(
             [*before, own_python(), "-I", "-m", "dtagent", "supervise", str(directory), *map(str, descriptors), *held],

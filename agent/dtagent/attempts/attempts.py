@@ -89,7 +89,7 @@ class Attempts:
             RpcError: REFUSED with what is missing here, or CONTENDED; WRONG_STATE once the attempt was discarded, was
                 prepared otherwise, or a later one of the job was seen.
         """
-        files = self._files(request.key)
+        files = self.named(request.key)
         self._refuse_overtaken(files)
         if files.prepared.exists():
             before, reply = preparation.read(files)
@@ -126,12 +126,12 @@ class Attempts:
 
     def line_up(self, request: QueueRequest) -> QueueReply:
         """Keep a job's place in the line for GPUs, or end it; see `Leases.line_up`."""
-        self._files(request.key)
+        self.named(request.key)
         return self._leases.line_up(request)
 
     def work(self, request: WorkRequest) -> WorkReply:
         """Fill the attempt's `work`, or tell what of its files has to be pushed first; see `Work.fill`."""
-        files = self._files(request.key)
+        files = self.named(request.key)
         self._require_prepared(files)
         self._refuse_overtaken(files)
         if was_started(files):
@@ -156,7 +156,7 @@ class Attempts:
 
     def upload(self, request: UploadRequest) -> int:
         """Append a part to a file under the attempt's `work`; return the file's length afterwards."""
-        files = self._files(request.key)
+        files = self.named(request.key)
         self._require_prepared(files)
         self._leases.renew(request.key)
         path = _inside(files.work, request.path)
@@ -177,7 +177,7 @@ class Attempts:
             RpcError: WRONG_STATE where it is not prepared, was discarded or overtaken, or comes so late that another
                 has its GPUs.
         """
-        files = self._files(request.key)
+        files = self.named(request.key)
         self._require_prepared(files)
         self._refuse_overtaken(files)
         if not files.start.exists():
@@ -203,7 +203,7 @@ class Attempts:
 
     def stop(self, request: StopRequest) -> NodeStatus:
         """Ask the supervisor to end the attempt, or discard one that was never started. Does not wait."""
-        files = self._files(request.key)
+        files = self.named(request.key)
         is_ended = (
             not is_known(files)
             and request.node_rank is not None
@@ -218,7 +218,7 @@ class Attempts:
 
     def ask_to_end(self, request: StopRequest) -> None:
         """Ask the supervisor to end an attempt that was started, also while another call on it hangs."""
-        files = self._files(request.key)
+        files = self.named(request.key)
         if not was_started(files):
             return
         before = ""
@@ -284,8 +284,8 @@ class Attempts:
         Raises:
             RpcError: INVALID_PARAMS for what is no job.
         """
-        self._files(AttemptKey(request.job_id, 0))
-        known = self._of_job(request.job_id)
+        self.named(AttemptKey(request.job_id, 0))
+        known = list(preparation.directories(self._root, request.job_id))
         for files in known:
             if request.keeps:
                 files.keep.touch(mode=0o600)
@@ -304,7 +304,7 @@ class Attempts:
         Raises:
             RpcError: NO_SUCH_ATTEMPT.
         """
-        files = self._files(key)
+        files = self.named(key)
         if not is_known(files):
             said = sentences.NO_SUCH_ATTEMPT(attempt=key.attempt, job=key.job_id)
             raise RpcError(ErrorCode.NO_SUCH_ATTEMPT, said)
@@ -316,13 +316,18 @@ class Attempts:
         Raises:
             RpcError: NO_SUCH_ATTEMPT.
         """
-        files = self._files(key)
+        files = self.named(key)
         return files if files.directory.is_dir() else self.files(key)
 
     def _of_job(self, job_id: str) -> list[AttemptFiles]:
         return list(preparation.known(self._root, job_id))
 
-    def _files(self, key: AttemptKey) -> AttemptFiles:
+    def named(self, key: AttemptKey) -> AttemptFiles:
+        """Return the names of the files of an attempt, of which there may be nothing.
+
+        Raises:
+            RpcError: INVALID_PARAMS for what can be none.
+        """
         try:
             return AttemptFiles.of(self._root, key.job_id, key.attempt)
         except ValueError as error:

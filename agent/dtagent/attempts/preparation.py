@@ -60,6 +60,11 @@ def is_running(files: AttemptFiles) -> bool:
 
 def known(root: Path, job_id: str = "*") -> Iterator[AttemptFiles]:
     """Yield the attempts under a root, of one job where that is given."""
+    return filter(is_known, directories(root, job_id))
+
+
+def directories(root: Path, job_id: str = "*") -> Iterator[AttemptFiles]:
+    """Yield the attempts of which anything is left under a root, were it their checkpoints alone."""
     for path in sorted(root.glob(f"jobs/{job_id}/*")):
-        if _NUMBER.fullmatch(path.name) and is_known(files := AttemptFiles(path)):
-            yield files
+        if _NUMBER.fullmatch(path.name):
+            yield AttemptFiles(path)

@@ -99,12 +99,12 @@ def is_old(files: AttemptFiles, now: float) -> bool:
 
 
 def goes_at(files: AttemptFiles, path: str) -> float | None:
-    """Return from which Unix time on a path may go that is in an attempt's directory, if enough newer attempts come.
+    """Return from which Unix time on a path may go that is an attempt's directory or in it, if enough newer attempts come.
 
     `None` where it never does, whether the attempt is kept or not: it is elsewhere, or in a directory of checkpoints.
     """
     own = os.path.realpath(files.directory)
-    if not path.startswith(own + "/"):
+    if path != own and not path.startswith(own + "/"):
         return None
     checkpoints = {os.path.realpath(directory) for directory in _checkpoint_directories(files)}
     if any(path == directory or path.startswith(directory + "/") for directory in checkpoints):

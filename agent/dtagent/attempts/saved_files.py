@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import hashlib
 import os
 from collections.abc import Iterator
@@ -35,8 +36,15 @@ from dtagent.protocol.saved import (
 from dtagent.system import untrusted_files
 from dtagent.system.units import MIB
 
+MOST_PATH_BYTES = MIB
+"""Of paths in one answer."""
+MOST_SEPARATORS = 20_000
+"""Commas and brackets in paths of one answer, of which its receiver takes so many for parts of it."""
 HASHED_BYTES = MIB
 """Read at once for a hash."""
+
+
+_SEPARATORS = ",[]{}:"
 
 
 def list_files(files: AttemptFiles, request: FilesRequest) -> FilesReply:
@@ -53,17 +61,21 @@ def list_files(files: AttemptFiles, request: FilesRequest) -> FilesReply:
         places = [told for _real, told in asked]
     else:
         written_in = places_of(files)
-        places = [_listed(files, place) for place in written_in]
+        top = working_directory(files)
+        places = [_listed(files, place, top) for place in written_in]
         found = _new_files(walk, files, written_in)
     rows: list[tuple[int, str, int, int, int]] = []
     more = False
+    length = separators = 0
     for number, (index, item) in enumerate(found):
         if number >= MAX_FILES:
             walk.is_whole = False
             break
         if number < request.start:
             continue
-        if len(rows) == MAX_LISTED:
+        length += len(item.path.encode(errors="replace"))
+        separators += sum(item.path.count(character) for character in _SEPARATORS)
+        if rows and (len(rows) == MAX_LISTED or length > MOST_PATH_BYTES or separators > MOST_SEPARATORS):
             more = True
             break
         rows.append((index, item.path, item.seen.st_size, item.seen.st_mtime_ns, item.seen.st_ino))
@@ -107,16 +119,18 @@ def _asked(files: AttemptFiles, paths: list[str]) -> list[tuple[str, ListedPlace
         elif not os.path.isdir(real) and not os.path.isfile(real):
             detail = sentences.NO_FILE_THERE(path=as_text(real))
         elif not os.access(real, os.R_OK):
-            detail = Said(os.strerror(13))
+            detail = Said(os.strerror(errno.EACCES))
         # What is below the working directory keeps its path there; what is elsewhere, its name.
         name = os.path.relpath(real, top) if _is_within(real, top) else os.path.basename(real)
         name = "" if name == "." else name
+        if not detail and is_unsafe(name):
+            detail = sentences.NO_PLAIN_NAME(path=repr(as_text(real)))
         found.append((real, ListedPlace(as_text(real), as_text(name), PlaceKind.ASKED, detail)))
     return found
 
 
 def _all_of(walk: Walk, real: str, told: ListedPlace) -> Iterator[WalkedFile]:
-    if not told.detail and not is_unsafe(told.name):
+    if not told.detail:
         yield from walk.files(real)
 
 
@@ -129,9 +143,8 @@ def _new_files(walk: Walk, files: AttemptFiles, places: list[WrittenPlace]) -> I
             yield index, item
 
 
-def _listed(files: AttemptFiles, place: WrittenPlace) -> ListedPlace:
+def _listed(files: AttemptFiles, place: WrittenPlace, top: str) -> ListedPlace:
     """Return a place with what it is called: by its path in the attempt's directory or the working directory."""
-    top = working_directory(files)
     directory = os.path.realpath(files.directory)
     if _is_within(place.path, directory):
         name = os.path.relpath(place.path, directory)

@@ -175,7 +175,7 @@ def written(
     """Yield the files of a place that are newer than a time; what is another place's is that one's."""
     others = {other.path for other in places if other.path != place.path}
     excluded = {*others, os.path.realpath(files.directory.parents[2])}
-    for found in walk.files(place.path, excluded, _SKIPS.get(place.kind)):
+    for found in walk.files(place.path, excluded, _skips(files, place)):
         if found.changed_at > since and os.path.join(place.path, found.path) not in others:
             yield found
 
@@ -185,11 +185,27 @@ def _is_hidden(path: str) -> bool:
     return name.startswith(".") or name == "__pycache__"
 
 
-_SKIPS: dict[PlaceKind, Callable[[str], bool]] = {
-    PlaceKind.WORK: _is_hidden,
-    PlaceKind.CHECKPOINTS: lambda path: "/" not in path and is_of_others(path),
-}
-"""What in a place was not written by the script itself: caches, and copies that are kept for other nodes."""
+def _skips(files: AttemptFiles, place: WrittenPlace) -> Callable[[str], bool] | None:
+    """Return what tells of a path in a place that the script did not write it.
+
+    Those are caches, copies that are kept for other nodes, and what the agent has where an attempt runs in its own
+    directory, as a command does that needs no files.
+    """
+    if place.kind is PlaceKind.CHECKPOINTS:
+        return lambda path: "/" not in path and is_of_others(path)
+    if place.kind is not PlaceKind.WORK:
+        return None
+    if place.path != os.path.realpath(files.directory):
+        return _is_hidden
+    own = files.own_names | _sent_names(files)
+    return lambda path: _is_hidden(path) or path.partition("/")[0] in own
+
+
+def _sent_names(files: AttemptFiles) -> frozenset[str]:
+    """Return what was written to an attempt's directory when it was started."""
+    sent = _start_of(files).get("files")
+    paths = [item.get("path") for item in (sent if isinstance(sent, list) else []) if isinstance(item, dict)]
+    return frozenset(path.partition("/")[0] for path in paths if isinstance(path, str))
 
 
 @dataclass
@@ -224,12 +240,17 @@ def _tallies(
     return list(found.values())
 
 
+def _start_of(files: AttemptFiles) -> dict[str, Any]:
+    """Return what an attempt was started with; nothing where that is not there, or damaged."""
+    try:
+        return untrusted_files.read_object(files.start, untrusted_files.RECORD_BYTES)
+    except (OSError, ValueError):
+        return {}
+
+
 def _processes(files: AttemptFiles) -> list[dict[str, Any]]:
     """Return the processes of an attempt as it was started, those that are whole."""
-    try:
-        told = untrusted_files.read_object(files.start, untrusted_files.RECORD_BYTES).get("processes")
-    except (OSError, ValueError):
-        return []
+    told = _start_of(files).get("processes")
     return [
         {**process, "env": env if isinstance(env := process.get("env"), dict) else {}}
         for process in (told if isinstance(told, list) else [])

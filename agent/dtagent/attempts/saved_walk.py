@@ -72,6 +72,8 @@ class Walk:
         # What lies deep comes last: where there is more than is looked at, that is most often data, and no result.
         waiting = deque([""] if stat.S_ISDIR(seen.st_mode) else [])
         while waiting:
+            if self._is_over():
+                return
             here = waiting.popleft()
             for name, info in self._entries_of(os.path.join(top, here) if here else top, here):
                 path = f"{here}/{name}" if here else name
@@ -93,8 +95,7 @@ class Walk:
             with os.scandir(directory) as entries:
                 for entry in entries:
                     self._entries += 1
-                    if self._entries > MOST_ENTRIES or time.monotonic() > self._deadline:
-                        self.is_whole = False
+                    if self._is_over():
                         break
                     try:
                         found.append((entry.name, entry.stat(follow_symlinks=False)))
@@ -104,6 +105,12 @@ class Walk:
             self.unreadable += 1
             self._note(relative)
         return sorted(found, key=lambda item: item[0])
+
+    def _is_over(self) -> bool:
+        """Whether a bound is reached: what was not looked at by then is not."""
+        is_over = self._entries > MOST_ENTRIES or time.monotonic() > self._deadline
+        self.is_whole = self.is_whole and not is_over
+        return is_over
 
     def _taken(self, path: str, info: os.stat_result) -> WalkedFile | None:
         if stat.S_ISLNK(info.st_mode):

@@ -31,22 +31,25 @@ class SavedCalls:
     """Answers for one daemon.
 
     Args:
-        files: names those of an attempt; raises RpcError where there is none.
+        named: names those of an attempt; raises RpcError where that can be none.
+        left: does so, and raises RpcError where there is nothing of it.
     """
 
-    def __init__(self, files: Callable[[AttemptKey], AttemptFiles]) -> None:
-        self._files = files
+    def __init__(self, named: Callable[[AttemptKey], AttemptFiles], left: Callable[[AttemptKey], AttemptFiles]) -> None:
+        self._named = named
+        self._left = left
         self._looks = Workers("saved", MAX_LOOKS)
         self._reads = Workers("read", MAX_READS)
 
     async def saved(self, request: SavedRequest) -> SavedReply:
         """Tell what an attempt has written. Raises RpcError NO_SUCH_ATTEMPT."""
-        files = self._files(request.key)
+        files = self._left(request.key)
         return await self._looks.run(lambda: saved_places.look(files, request))
 
     async def files(self, request: FilesRequest) -> FilesReply:
-        """List files; see `list_files`. Raises RpcError NO_SUCH_ATTEMPT too."""
-        files = self._files(request.key)
+        """List files; see `list_files`. Raises RpcError NO_SUCH_ATTEMPT, unless each path is told whole."""
+        is_told_whole = bool(request.paths) and all(path.startswith("/") for path in request.paths)
+        files = (self._named if is_told_whole else self._left)(request.key)
         return await self._looks.run(lambda: saved_files.list_files(files, request))
 
     async def read(self, request: ReadRequest) -> ReadReply:

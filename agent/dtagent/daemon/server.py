@@ -188,7 +188,7 @@ class _Daemon:
         self._stack_workers = Workers("stacks", MAX_STACKS)
         self._listeners = Listeners()
         self._replication = Replication()
-        checks, checkpoints, saved = Checks(root), Checkpoints(), SavedCalls(self._attempts.left)
+        checks, checkpoints, saved = Checks(root), Checkpoints(), SavedCalls(self._attempts.named, self._attempts.left)
         self._training = Training()
         change = self._changes.in_turn
         status = change(self._attempts.status)
@@ -355,7 +355,11 @@ class _Daemon:
         return lambda: self._answers.run(lambda: self._sampler.read(request))
 
     async def _keep(self, request: KeepRequest) -> KeepReply:
-        return await self._changes.run(lambda: self._attempts.keep(request))
+        def keep() -> KeepReply:
+            with self._changes.locks.hold(None):  # Neither beside what prepares another one, nor what clears them.
+                return self._attempts.keep(request)
+
+        return await self._changes.run(keep)
 
     async def _shutdown(self, _: None) -> dict[str, bool]:
         asyncio.get_running_loop().call_later(0.1, self._finish, "a client asked for it")

@@ -233,6 +233,7 @@ TOO_MANY_PATHS = Sentence("too-many-paths", "{count} paths; the limit is {limit}
 NOT_ABSOLUTE = Sentence("not-absolute", "not an absolute path: {path}")
 PATH_WITH_ZERO = Sentence("path-with-zero", "a path is empty or has a zero byte")
 NO_FILE_THERE = Sentence("no-file-there", "{path} is neither a file nor a directory")
+NO_PLAIN_NAME = Sentence("no-plain-name", "the name {path} is no plain text, and nothing here could be called so")
 PROGRAM_WITH_ZERO = Sentence("program-with-zero", "the name of a program has a zero byte")
 NOT_LOOKED_UP = Sentence("not-looked-up", "not looked up within {seconds} s")
 NO_ENGINE = Sentence("no-engine", "not a container engine: {engine}")

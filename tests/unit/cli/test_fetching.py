@@ -10,10 +10,12 @@ import pytest
 from dttui import jobs
 from dttui.cli import main
 from dttui.cli.arguments import parse_arguments
+from dttui.errors import HostUnreachableError
 from dttui.fetching import fetch as fetch_module
 from dttui.fetching import kept_directories
 from dttui.inventory.models import Environment, Inventory
 from dttui.jobs import JobDirectory
+from dttui.jobs.kept_word import KeptWord
 from dttui.jobs.launch_file import LaunchFile
 from tests.unit.fetching.lying_host import LyingHost
 from tests.unit.jobs.test_follow import plan_for
@@ -49,10 +51,10 @@ def test_what_hosts_have_is_brought_and_printed(
     target = tmp_path / "got"
     assert main(["fetch", directory.job_id, "-o", str(target)]) == 0
     assert capsys.readouterr().out == f"{target}: 1 file, 3 B, each as it is on its host\n"
-    assert (target / "out/a").read_bytes() == b"abc"
+    assert (target / "gpu1/out/a").read_bytes() == b"abc"
     assert main(["fetch", directory.job_id, "-o", str(target), "--output", "jsonl"]) == 0
     row = json.loads(capsys.readouterr().out)
-    assert (row["node"], row["path"], row["bytes"], row["outcome"]) == ("gpu1", "out/a", 3, "here")
+    assert (row["node"], row["path"], row["bytes"], row["outcome"]) == ("gpu1", "gpu1/out/a", 3, "here")
     assert main(["fetch", directory.job_id, "--list", "--output", "json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert [(row["source"], "outcome" in row) for row in listed["files"]] == [("/w/out/a", False)]
@@ -80,6 +82,30 @@ def test_where_nothing_was_saved_that_is_said(
     assert not (tmp_path / "got").exists()
 
 
+def test_what_is_not_all_is_said_and_has_a_code(
+    directory: JobDirectory, hosts: dict[str, LyingHost], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host = hosts["gpu1"].lists("a")
+    host.files, host.is_whole = {"/w/out/a": b"abc"}, False
+    assert main(["fetch", directory.job_id, "-o", str(tmp_path / "got")]) == 101
+    assert capsys.readouterr().out.endswith("each as it is on its host; there is more than was listed\n")
+    assert main(["fetch", directory.job_id, "--list"]) == 101
+
+
+def test_hosts_that_were_told_to_keep_are_noted_and_others_are_not(
+    directory: JobDirectory, hosts: dict[str, LyingHost], capsys: pytest.CaptureFixture[str]
+) -> None:
+    hosts["gpu2"].refusal_of_all = HostUnreachableError("gpu2", "gpu2: gone")
+    assert main(["keep", directory.job_id]) == 4
+    assert directory.kept_word() == KeptWord(keeps=True, hosts={"gpu1": True})
+    hosts["gpu2"].refusal_of_all = None
+    assert main(["keep", directory.job_id]) == 0
+    hosts["gpu1"].refusal_of_all = HostUnreachableError("gpu1", "gpu1: gone")
+    assert main(["keep", directory.job_id, "--off"]) == 4
+    assert directory.kept_word() == KeptWord(keeps=False, hosts={"gpu1": True, "gpu2": False})
+    assert "gpu1: gone" in capsys.readouterr().err
+
+
 def test_what_changed_and_what_is_in_the_way_have_their_codes(
     directory: JobDirectory, hosts: dict[str, LyingHost], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -88,14 +114,15 @@ def test_what_changed_and_what_is_in_the_way_have_their_codes(
     assert main(["fetch", directory.job_id, "-o", str(tmp_path)]) == 101
     assert "became shorter" in capsys.readouterr().err
     host.files = {"/w/out/a": b"abc"}
-    (tmp_path / "out/a").write_text("my")
+    here = tmp_path / "gpu1/out/a"
+    here.write_text("my")
     assert main(["fetch", directory.job_id, "-o", str(tmp_path)]) == 2
     assert "Nothing was fetched" in capsys.readouterr().err
-    (tmp_path / "out/a").write_text("my!")
+    here.write_text("my!")
     assert main(["fetch", directory.job_id, "-o", str(tmp_path)]) == 2
-    assert (tmp_path / "out/a").read_text() == "my!"
+    assert here.read_text() == "my!"
     assert main(["fetch", directory.job_id, "-o", str(tmp_path), "--force"]) == 0
-    assert (tmp_path / "out/a").read_text() == "abc"
+    assert here.read_text() == "abc"
 
 
 @pytest.mark.parametrize(

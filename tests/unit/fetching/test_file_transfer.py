@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 from pathlib import Path
@@ -15,6 +16,7 @@ from dttui.fetching.models import FileOutcome, RemoteFile
 from dttui.fetching.target import NoRoomError, Target
 from tests.unit.fetching.lying_host import TIME_NS, LyingHost, remote
 
+AS_IT_BECAME = "it was written to since it was listed, and is here as it became"
 CONTENT = os.urandom(10_500)
 
 
@@ -58,8 +60,98 @@ async def test_an_empty_file_comes_also_where_it_grew(tmp_path: Path) -> None:
     fetched = Fetched(tmp_path, LyingHost({"/w/out/a": b"", "/w/out/b": b"more"}))
     assert await fetched.of(remote(b"")) == (FileOutcome.FETCHED, "")
     outcome, reason = await fetched.of(remote(b"", "out/b", "/w/out/b"))
-    assert (outcome, reason[:18]) == (FileOutcome.FETCHED, "it has grown since")
-    assert (tmp_path / "out/a").read_bytes() == (tmp_path / "out/b").read_bytes() == b""
+    assert (outcome, reason) == (FileOutcome.FETCHED, AS_IT_BECAME)
+    assert ((tmp_path / "out/a").read_bytes(), (tmp_path / "out/b").read_bytes()) == (b"", b"more")
+
+
+async def test_a_file_that_was_written_anew_comes_whole_as_it_is_now(tmp_path: Path) -> None:
+    """Its beginning alone would be half a document, and its own hash would not tell."""
+    written = b"{" + b"n" * 11_000 + b"}"
+    host = LyingHost({"/w/out/a": written})
+    host.time_ns += 5
+    fetched = Fetched(tmp_path, host)
+    assert await fetched.of(remote(CONTENT)) == (FileOutcome.FETCHED, AS_IT_BECAME)
+    assert (tmp_path / "out/a").read_bytes() == written
+    assert (tmp_path / "out/a").stat().st_mtime_ns == host.time_ns
+    assert fetched.bytes == len(written)
+
+
+async def test_a_file_that_is_written_between_the_looks_at_its_parts_is_never_half_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer_module, "DIGEST_BYTES", 4000)
+    host = LyingHost({"/w/out/a": CONTENT})
+    looks = []
+
+    def write(host: LyingHost) -> None:
+        looks.append(0)
+        if len(looks) == 2:
+            host.files["/w/out/a"] = bytes(reversed(CONTENT))
+            host.time_ns += 5
+
+    host.before_digest = write
+    assert await Fetched(tmp_path, host).of(remote(CONTENT)) == (FileOutcome.FETCHED, AS_IT_BECAME)
+    assert (tmp_path / "out/a").read_bytes() == bytes(reversed(CONTENT))
+
+
+async def test_of_a_log_that_grows_all_the_time_comes_its_beginning_and_of_what_is_written_anew_nothing(
+    tmp_path: Path,
+) -> None:
+    def grow(host: LyingHost) -> None:
+        host.files["/w/out/a"] += b"line\n"
+        host.time_ns += 5
+
+    host = LyingHost({"/w/out/a": CONTENT})
+    host.before_digest = grow
+    outcome, reason = await Fetched(tmp_path, host).of(remote(CONTENT))
+    assert (outcome, "here is its beginning" in reason) == (FileOutcome.FETCHED, True)
+    got = (tmp_path / "out/a").read_bytes()
+    assert got.startswith(CONTENT)
+    assert host.files["/w/out/a"].startswith(got)
+
+    def write(host: LyingHost) -> None:
+        host.files["/w/out/a"] = os.urandom(len(CONTENT))
+        host.time_ns += 5
+
+    host.before_digest = write
+    outcome, _reason = await Fetched(tmp_path, host).of(remote(CONTENT, "out/b"))
+    assert outcome is FileOutcome.CHANGED
+    assert not (tmp_path / "out/b").exists()
+
+
+async def test_a_host_whose_file_grows_without_end_fills_no_disk(tmp_path: Path) -> None:
+    host = LyingHost({"/w/out/a": CONTENT})
+    host.sizes = lambda size: 2**40
+    host.time_ns += 5
+    outcome, reason = await Fetched(tmp_path, host).of(remote(CONTENT))
+    assert (outcome, "here is its beginning" in reason) == (FileOutcome.FETCHED, True)
+    assert (tmp_path / "out/a").read_bytes() == CONTENT
+
+
+async def test_what_is_no_file_is_never_taken_for_an_empty_one_of_the_host(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a")
+    host = LyingHost({"/w/a": b""})
+    assert (await Fetched(tmp_path, host).of(remote(b"", "a", "/w/a")))[0] is FileOutcome.IN_THE_WAY
+    assert (await Fetched(tmp_path, host, replaces=True).of(remote(b"", "a", "/w/a")))[0] is FileOutcome.FETCHED
+    assert stat.S_ISREG((tmp_path / "a").lstat().st_mode)
+
+
+def test_a_part_that_another_fetch_has_given_its_name_meanwhile_is_not_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = Target(tmp_path)
+    lock = fcntl.flock
+
+    def late(descriptor: int, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        os.pwrite(descriptor, b"of the other", 0)
+        Target(tmp_path).put_in_place("out/a", replaces=False)  # Between the opening and the lock of this one.
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with target.part("out/a") as part:
+        os.pwrite(part, b"mine", 0)
+    assert (tmp_path / "out/a").read_bytes() == b"of the other"
 
 
 async def test_what_came_before_the_link_broke_is_not_brought_again(tmp_path: Path) -> None:

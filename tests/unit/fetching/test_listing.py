@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.rpc import ErrorCode
 from dtagent.protocol.saved import MAX_FILES, LeftOut, ListedPlace, PlaceKind
 
+from dttui.errors import AgentError
 from dttui.fetching.listing import arranged, list_host
 from dttui.fetching.models import Listing
 from dttui.fetching.target import PART
@@ -98,22 +100,48 @@ async def test_what_is_left_out_is_told_with_examples_that_drive_no_terminal() -
 async def test_what_is_asked_for_and_not_there_is_told() -> None:
     host = LyingHost()
     host.places = [ListedPlace("/w/x", "x", PlaceKind.ASKED, "there is no /w/x here")]
-    listing = await listing_of(host)
+    listing = await list_host(host, KEY, ("x",))
     assert listing.missing == {0: "gpu1: there is no /w/x here"}
     other = await listing_of(LyingHost(name="gpu2").lists("", place="/w/x", called="x"))
-    one_has_it = arranged([listing, other], {})
+    one_has_it = arranged([listing, other], {}, are_apart=False)
     assert [item.missing for item in one_has_it] == [{}, {}]
     assert one_has_it[0].notes == ("gpu1: there is no /w/x here",)
-    assert arranged([listing, replace(other, error="gpu2: gone")], {})[0].missing == listing.missing
+    alone = arranged([listing, replace(other, error="gpu2: gone")], {}, are_apart=False)
+    assert alone[0].missing == listing.missing
 
 
-async def test_hosts_get_a_directory_each_where_several_have_files_and_what_they_share_comes_once() -> None:
+async def test_what_an_attempt_was_said_to_have_saved_is_asked_for_once_its_directory_was_cleared_away() -> None:
+    cleared = LyingHost().lists("a", place="/data/out")
+    cleared.refusal = AgentError("gpu1", "no attempt", code=ErrorCode.NO_SUCH_ATTEMPT)
+    assert targets(await list_host(cleared, KEY, (), ["/data/out"])) == {"out/a": "/data/out/a"}
+    refused = await list_host(cleared, KEY, ())
+    assert (refused.files, refused.error) == ((), "no attempt")
+    left = LyingHost().lists("c", place="/root/jobs/j/0/checkpoints", called="checkpoints")
+    await list_host(left, KEY, (), ["/root/jobs/j/0/checkpoints/sub", "/data/out"])
+    assert left.asked == [(), ("/data/out",)]
+
+
+async def test_answers_that_do_not_go_together_or_name_too_many_places_are_no_whole_list() -> None:
+    moving = LyingHost().lists("a", "b", "c")
+    moving.page = 1
+    moving.after_page = lambda host: host.places.insert(0, ListedPlace("/w/new", "new"))
+    listing = await listing_of(moving)
+    assert (len(listing.files), listing.is_whole) == (1, False)
+    many = LyingHost()
+    many.places = [ListedPlace(f"/w/{number}", str(number)) for number in range(1000)]
+    assert not (await listing_of(many)).is_whole
+
+
+async def test_hosts_get_a_directory_each_where_an_attempt_has_several_and_what_they_share_comes_once() -> None:
     directories = {"gpu1": "gpu1", "gpu2": "gpu2"}
     first = await listing_of(LyingHost(name="gpu1").lists("a"))
     second = await listing_of(LyingHost(name="gpu2").lists("a"))
-    shared = arranged([first, second], directories)
-    assert [set(targets(item)) for item in shared] == [{"out/a"}, set()]
+    shared = arranged([first, second], directories, are_apart=True)
+    assert [set(targets(item)) for item in shared] == [{"gpu1/out/a"}, set()]
+    silent = arranged([first, Listing("gpu2", error="gone")], directories, are_apart=True)
+    assert set(targets(silent[0])) == {"gpu1/out/a"}, "another fetch, when it is back, finds what this one has brought"
+    assert set(targets(arranged([first], directories, are_apart=False)[0])) == {"out/a"}
     assert shared[1].notes == ("gpu2: out is the same directory as on gpu1",)
     other = replace(second, files=tuple(replace(file, inode=99) for file in second.files))
-    apart = arranged([first, other], directories)
+    apart = arranged([first, other], directories, are_apart=True)
     assert [set(targets(item)) for item in apart] == [{"gpu1/out/a"}, {"gpu2/out/a"}]

@@ -8,6 +8,7 @@ import pytest
 from dtagent.protocol.events import Event, EventKind
 
 from dttui.jobs import JobView
+from dttui.jobs.kept_word import KeptWord, kept_word
 from dttui.jobs.saved_text import PLACES, saved_lines, saved_of
 from dttui.words import moment
 from tests.unit.jobs.test_follow import plan_for
@@ -62,6 +63,33 @@ def test_the_view_keeps_what_each_attempt_saved_and_takes_a_second_word_for_the_
         (1, "a", "/w/out"),
     ]
     assert [line for line in view.places("/d") if line.startswith("saved: ")] != []
+
+
+def test_the_newest_attempt_comes_first_and_of_a_place_its_newest_word() -> None:
+    saved = [
+        *saved_of(event("a", OUTPUT, {**CHECKPOINTS, "path": "/first"})),
+        *saved_of(event("a", {**OUTPUT, "count": 5}, attempt=1)),
+    ]
+    lines = list(saved_lines(saved, "job-1"))
+    assert lines[0].startswith("saved: a:/w/out  at least 5 files, ")
+    assert lines[1].startswith("saved: a:/first  2 files, ")
+    assert lines[1].endswith(" (--attempt 0)")
+    assert len(lines) == 3
+
+
+def test_what_each_host_was_told_later_counts_and_of_others_what_they_said() -> None:
+    view = JobView("job-1")
+    view.set_plan(plan_for("a", "b", "c"))
+    for node in ("a", "b", "c"):
+        view.apply(event(node, OUTPUT))
+    assert [item.is_kept for item in view.kept_saved] == [False, False, False]
+    view.kept_word = kept_word(KeptWord(keeps=False, hosts={"a": True, "b": False}).as_text())
+    assert [item.is_kept for item in view.kept_saved] == [True, False, False]
+
+
+@pytest.mark.parametrize("text", ["", "kept", "[]", '{"keeps": true}', '{"keeps": true, "hosts": 5}'])
+def test_a_damaged_word_is_none(text: str) -> None:
+    assert kept_word(text) is None
 
 
 @pytest.mark.parametrize("places", [None, 5, [5], [{"path": 5}], [{"path": "/c"}]])
