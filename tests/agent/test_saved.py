@@ -110,7 +110,7 @@ def test_of_an_attempt_that_runs_in_its_own_directory_what_the_agent_has_there_i
         (str(directory / "out"), 1, 2),
     }
     assert all(place["goes_at"] is not None for place in places)
-    assert listed(agent)[0] == {"out/x": 2, "result.txt": 3}
+    assert listed(agent)[0] == {"work/out/x": 2, "work/result.txt": 3}
 
 
 def test_files_are_listed_where_they_were_written_and_all_that_a_person_asks_for(

@@ -99,7 +99,7 @@ def is_old(files: AttemptFiles, now: float) -> bool:
 
 
 def goes_at(files: AttemptFiles, path: str) -> float | None:
-    """Return from which Unix time on a path may go that is an attempt's directory or in it, if enough newer attempts come.
+    """Return from which Unix time on an attempt's directory, or a path in it, may go, if enough newer attempts come.
 
     `None` where it never does, whether the attempt is kept or not: it is elsewhere, or in a directory of checkpoints.
     """

@@ -146,10 +146,10 @@ def _new_files(walk: Walk, files: AttemptFiles, places: list[WrittenPlace]) -> I
 def _listed(files: AttemptFiles, place: WrittenPlace, top: str) -> ListedPlace:
     """Return a place with what it is called: by its path in the attempt's directory or the working directory."""
     directory = os.path.realpath(files.directory)
-    if _is_within(place.path, directory):
-        name = os.path.relpath(place.path, directory)
-    elif place.path == top:
+    if place.path == top:
         name = "work"
+    elif _is_within(place.path, directory):
+        name = os.path.relpath(place.path, directory)
     elif _is_within(place.path, top):
         name = os.path.join("work", os.path.relpath(place.path, top))
     else:
