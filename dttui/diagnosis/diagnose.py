@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ from dttui.diagnosis.models import (
     Other,
 )
 from dttui.diagnosis.others import other_ranks, suspect
+from dttui.diagnosis.own_errors import advice_for
 from dttui.diagnosis.recogniser import MAX_FIELD
 from dttui.diagnosis.refused import refused_by_script
 from dttui.diagnosis.siblings import PORT_IN_USE, with_sibling
@@ -53,6 +55,8 @@ _MORE = {
     ("peer-gone", "collective-timeout"),
 }
 """Causes of an exception, each with that of a line which says why it was raised."""
+_PASSED_ON = re.compile(r"Caught \w+ in (?:DataLoader worker process|pin memory thread|replica) \d*")
+"""The words of an error that torch raises once more, in another process or thread."""
 CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
 """Signals of which Python tells where it was, as ranks have it do."""
 _ANYTHING = "\0"
@@ -273,20 +277,27 @@ def _cause_of_node(failure: Failed, evidence: Evidence) -> Cause:
 
 def _by_exception(failure: Failed, text: str, index: int, is_recorded: bool) -> Cause:
     """Return the cause for an exception that no row of the table knows: the script's own."""
-    kind = text.partition("\n")[0].partition(":")[0]
+    kind, _colon, message = text.partition("\n")[0].partition(":")
     place = raised_at(failure.traceback) or raised_at("\n".join(line.text for line in failure.lines))
     name = kind.rpartition(".")[2]
     if place is None:
-        words = _("The script raised {type}.").format(type=name)
+        what = _("The script raised {type}").format(type=name)
     elif place.function in (None, "<module>"):
-        words = _("The script raised {type} in {file}, line {line}.").format(
+        what = _("The script raised {type} in {file}, line {line}").format(
             type=name, file=place.file.rpartition("/")[2], line=place.line
         )
     else:
-        words = _("The script raised {type} in {file}, line {line}, function {function}.").format(
+        what = _("The script raised {type} in {file}, line {line}, function {function}").format(
             type=name, file=place.file.rpartition("/")[2], line=place.line, function=place.function
         )
-    advice = (_("The traceback says where: put it right in the script, and launch again."),)
+    message = message.strip()
+    if _PASSED_ON.match(message):  # Of a worker of torch's, whose own error stands at the end.
+        whole = "\n".join((failure.traceback or "", failure.error or "", text))
+        found = re.findall(rf"^{re.escape(kind)}: (?!Caught )(.+)$", whole, re.MULTILINE)
+        message = found[-1] if found else message
+    words = _("{what}: {why}").format(what=what, why=message[:MAX_FIELD]) if message else what
+    general = _("The traceback says where: put it right in the script, and launch again.")
+    advice = (*map(_, advice_for(text)), general)
     confidence = Confidence.CERTAIN if is_recorded else Confidence.LIKELY
     return Cause("exception", words, advice, confidence, False, _lines(failure, index))
 

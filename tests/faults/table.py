@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.faults.rows import agents, link, login_node, run, start, way_in
+from tests.faults.rows import agents, link, login_node, run, scripts, start, way_in
 
-FAULTS = (*link.ROWS, *way_in.ROWS, *login_node.ROWS, *agents.ROWS, *start.ROWS, *run.ROWS)
+FAULTS = (*link.ROWS, *way_in.ROWS, *login_node.ROWS, *agents.ROWS, *start.ROWS, *run.ROWS, *scripts.ROWS)
 """Every fault, in the order of a launch."""

@@ -30,7 +30,7 @@ ROWS: tuple[Recogniser, ...] = (
         r"(?:RuntimeError: (?P<what>Detected that PyTorch and \w+ were compiled with different CUDA[^\n.]*"
         r"|operator torchvision::\w+ does not exist)"
         r"|ImportError: (?P<what2>[^\n]*(?:undefined symbol: \w+|version `[\w.]+' not found[^\n]*"
-        r"|cannot import name '\w+' from '[\w.]+')))",
+        r"|cannot import name '\w+' from '[\w.]+'(?= \([^\n)]*(?:site|dist)-packages/))))",
     ),
     Recogniser(
         "missing-module",

@@ -287,7 +287,7 @@ RAISED = [
         "libcudart.so.12 is missing on gpu2",
     ),
     (
-        "ImportError: cannot import name 'container_abcs' from 'torch._six' (/x/torch/_six.py)",
+        "ImportError: cannot import name 'container_abcs' from 'torch._six' (/x/site-packages/torch/_six.py)",
         "version-mismatch",
         "container_abcs",
     ),
@@ -301,6 +301,11 @@ RAISED = [
         "ModuleNotFoundError: No module named 'deepspeed'",
         "missing-module",
         "/opt/conda/bin/python on gpu2 has no module deepspeed.",
+    ),
+    (
+        "ImportError: cannot import name 'dump_all' from 'json' (/usr/lib/python3.11/json/__init__.py)",
+        "import-error",
+        "cannot import name 'dump_all' from 'json'",
     ),
     ("ImportError: Using `low_cpu_mem_usage=True` requires Accelerate", "import-error", "requires Accelerate"),
     ("PermissionError: [Errno 13] Permission denied: '/data/x'", "permission", "/data/x"),

@@ -114,7 +114,15 @@ def test_an_exception_of_the_script_is_told_with_its_own_line_and_not_a_library_
         '  File "/opt/lib/python3.11/site-packages/torch/nn.py", line 9, in x\n    raise ValueError\nValueError: bad\n'
     )
     found = cause_of(failed(0, "ValueError: bad", traceback=traceback))
-    assert found == ("exception", "The script raised ValueError in train.py, line 41, function step.")
+    assert found == ("exception", "The script raised ValueError in train.py, line 41, function step: bad")
+
+
+def test_an_error_that_torch_passes_on_from_a_worker_is_told_by_its_own_words() -> None:
+    error = (
+        "KeyError: Caught KeyError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n"
+        '  File "/w/data.py", line 7, in __getitem__\n    return row["image"]\nKeyError: \'image\'\n'
+    )
+    assert cause_of(failed(0, error)) == ("exception", "The script raised KeyError: 'image'")
 
 
 def test_without_a_record_the_end_of_stderr_is_read_and_its_line_named() -> None:

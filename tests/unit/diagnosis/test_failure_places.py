@@ -103,7 +103,7 @@ def test_where_one_failed_by_itself_its_cause_stays_and_the_places_are_told_belo
     own = f'Traceback (most recent call last):\n  File "{SENT}", line 30, in load\n    raise x\nValueError: bad\n'
     found = diagnose(evidence(failed(2, "ValueError: bad", traceback=own), waiting(0, IN_BACKWARD, time=99.0)))
     assert found.cause is not None
-    assert found.cause.words == "The script raised ValueError in odd.py, line 30, function load."
+    assert found.cause.words == "The script raised ValueError in odd.py, line 30, function load: bad"
     assert "rank 2 on b is at odd.py:30 (load)" in text_of(found)
 
 

@@ -55,7 +55,7 @@ def test_why_one_failed_is_found_in_its_logs_in_the_readers_language(capsys: pyt
     assert main(["diagnose", BAD]) == 100
     found = capsys.readouterr().out
     assert "rank 1 on llm-training-env exited with code 1" in found
-    assert "The script raised ValueError in train.py, line 8." in found
+    assert "The script raised ValueError in train.py, line 8: batch 11 has no samples" in found
     assert main(["logs", BAD, "--rank", "1", "--stderr"]) == 0
     assert "batch 11 has no samples" in capsys.readouterr().out
     compile_catalogues()
