@@ -292,7 +292,7 @@ def _by_exception(failure: Failed, text: str, index: int, is_recorded: bool) -> 
         )
     message = message.strip()
     if _PASSED_ON.match(message):  # Of a worker of torch's, whose own error stands at the end.
-        whole = "\n".join((failure.traceback or "", failure.error or "", text))
+        whole = "\n".join((failure.traceback or "", failure.error or "", *(line.text for line in failure.lines)))
         found = re.findall(rf"^{re.escape(kind)}: (?!Caught )(.+)$", whole, re.MULTILINE)
         message = found[-1] if found else message
     words = _("{what}: {why}").format(what=what, why=message[:MAX_FIELD]) if message else what
