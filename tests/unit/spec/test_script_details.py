@@ -58,6 +58,17 @@ def test_options_that_look_like_secrets_are_named() -> None:
     assert not any(option in said for option in ("--max_tokens", "--key ", "--api-key"))
 
 
+def test_of_a_loop_the_first_round_is_taken_and_the_others_are_counted() -> None:
+    text = (
+        "for lr in 1 2 3; do\n  for seed in 1 2; do torchrun --nproc_per_node 4 t.py --lr $lr --seed $seed; done\ndone"
+    )
+    imported = script(text)
+    assert job(text)["run"]["args"] == ["--lr", "1", "--seed", "1"]
+    (note,) = [note for note in imported.notes if "as a loop does" in note.message]
+    assert "line 2 starts this 5 times more" in note.message
+    assert "--lr 3 --seed 2" in note.hint
+
+
 def test_of_several_programs_the_one_that_is_called_so_trains() -> None:
     assert job("python prepare.py\npython train.py\npython eval.py")["run"]["script"] == "train.py"
     assert job("python a.py\npython b.py")["run"]["script"] == "a.py"
