@@ -349,7 +349,10 @@ def make_parser(words: Collection[str] | None = None) -> ArgumentParser:
     attach = verbs.add_parser(
         "attach",
         parents=[common, acting],
-        help=_("follow a job from any terminal, to its end; leaving does not stop it"),
+        help=_(
+            "follow a job from any terminal, to its end; leaving does not stop it. Of one that is over, end what is "
+            "left on hosts that were lost, and fetch their logs"
+        ),
     )
     attach.add_argument(
         "job",

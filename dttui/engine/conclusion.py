@@ -274,5 +274,5 @@ def _of_given_up(given_up: Sequence[GivenUp], job_id: str) -> tuple[str, str]:
         )
         return msg("the agent of {hosts} is gone", hosts=", ".join(gone)), hint
     lost = [item.name for item in given_up if item.is_silent]
-    hint = msg("What runs there is unknown; look at the host when it is back.")
+    hint = msg("What runs there is unknown; `dttui stop {job}` asks again, and fetches the logs.", job=job_id)
     return msg("{hosts} could not be reached", hosts=", ".join(lost)), hint

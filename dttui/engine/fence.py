@@ -1,4 +1,6 @@
-"""Ends what earlier attempts have left on hosts that were lost, at the first contact, beside later attempts.
+"""Ends what earlier attempts have left on hosts that were lost, and fetches its logs, at the first contact.
+
+That is beside later attempts.
 
 Once the job is over nobody waits here any more: what is left then is `post_job_cleanup`'s.
 """

@@ -2,7 +2,7 @@
 
 The controller runs this after each job, for hosts that are done and still have files; one that is only lost is looked
 at beside them alone. Hosts are looked at by `post_job_cleanup`, which fetches the logs and ends what still runs on lost
-hosts; a client that attaches to a job that is over has one such look, without any of this.
+hosts; `dttui attach` and `dttui stop` of a job that is over have one such look, without any of this.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class LateFiles:
             await self._wait_for_room()
 
     async def _fetch_logs(self) -> None:
-        """Fetch logs of hosts that were silent at the end, or that found no room here then."""
+        """Fetch logs of hosts that fell silent once their part had ended, or that found no room here then."""
         looks = 0
         while self._has_late_logs():
             while not self._directory.has_room():

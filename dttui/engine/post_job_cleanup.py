@@ -1,8 +1,9 @@
 """Looking again at hosts of a job that is over: what still runs on lost ones is ended, logs left on any are fetched.
 
-`clean_up_after_job` is one such look. A controller has it where a client attaches to a job that is over, and through
-`late_files` up to eight times after its own job's end, as long as hosts are known to keep logs. Between the attempts of
-a job that goes on, `fence` ends leftovers host by host, with the same `end_leftovers`.
+`clean_up_after_job` is one such look. A controller has it where `dttui attach JOB` or `dttui stop JOB` starts one for a
+job that is over (`cleans_up` in `launch/starting.py`), and through `late_files` up to eight times after its own job's
+end, as long as hosts are known to keep logs. What is left to look at is told by the events alone: `jobs/left_to_do.py`.
+Between the attempts of a job that goes on, `fence` ends leftovers host by host, with the same `end_leftovers`.
 """
 
 from __future__ import annotations
@@ -170,6 +171,8 @@ async def end_leftovers(node: NodeRun, log: AttemptLog, forced: asyncio.Event) -
             raise
         await node.stop(force=True)  # Of what has no records any more, it is its processes that tell.
         if node.status is None or node.status.state is NodeState.DISCARDED:
+            with contextlib.suppress(OSError):  # That there is no room was told.
+                node.record.logs.mark_the_end()
             return NodeStanding.ENDED, msg("looked again: nothing of this job is there")
         before = node.status
     try:

@@ -297,8 +297,7 @@ class GangWatch:
             return False
         for node, follower in zip(self._nodes, followers, strict=True):
             if not node.is_over and node.silent_since is not None:
-                node.is_lost = True
-                follower.cancel()
+                self._lose(node, follower)
         return True
 
     @property
@@ -414,11 +413,15 @@ class GangWatch:
         for node, follower in zip(self._nodes, followers, strict=True):
             left_s = self._left_s(node)
             if left_s is not None and left_s <= 0:
-                node.is_lost = True
-                follower.cancel()
-                seconds = round(elapsed_s(node.heard_at))
-                reason = msg("no word from {host} for {seconds:.0f} s", host=node.name, seconds=seconds)
-                self._log.note(node.name, NodeStanding.LOST, msg("{reason}; what runs there is unknown", reason=reason))
+                self._lose(node, follower)
+
+    def _lose(self, node: NodeRun, follower: asyncio.Task[None]) -> None:
+        """Give up a silent node, and note it: that is what a later look at it goes by."""
+        node.is_lost = True
+        follower.cancel()
+        seconds = round(elapsed_s(node.heard_at))
+        reason = msg("no word from {host} for {seconds:.0f} s", host=node.name, seconds=seconds)
+        self._log.note(node.name, NodeStanding.LOST, msg("{reason}; what runs there is unknown", reason=reason))
 
     def report(self) -> None:
         """Say what is new about each node."""

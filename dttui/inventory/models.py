@@ -178,8 +178,11 @@ class Environment(_Document):
     @classmethod
     def _needs_no_host(cls, data: Any) -> Any:
         """What is reached otherwise may have no name in any network."""
-        is_otherwise = isinstance(data, dict) and "host" not in data and ("exec" in data or "local" in data)
-        return {**data, "host": None} if is_otherwise else data
+        if not isinstance(data, dict) or "host" in data:
+            return data
+        if "exec" in data or "local" in data:
+            return {**data, "host": None}
+        raise ValueError(_("how it is reached is missing: host, exec (a command that reaches it) or local: true"))
 
     @model_validator(mode="after")
     def _reached_one_way(self) -> Environment:

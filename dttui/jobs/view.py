@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dttui.jobs.plan_file import SeenNode, SeenPlan
     from dttui.planning.models import Plan, PlannedNode
 
-FILES_LATE = "waits_for_room"
+FILES_LATE = "waits_for_room"  # Also of logs that hosts keep, which came later: events written before have this word.
 """In the data of progress: the controller of a job that is over only waits for room, or for hosts that keep logs."""
 _OF_ANOTHER_KIND = (KeyError, TypeError, ValueError, AttributeError)
 """What data of an event raises that are not as its kind has them: a damaged one, or one of another version."""

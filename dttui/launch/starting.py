@@ -146,8 +146,8 @@ def ensure_controller(directory: JobDirectory, *, expects_client: bool = False, 
     Args:
         directory: the job.
         expects_client: whether a client that can ask a person is about to attach.
-        cleans_up: also for a job that is over, so that it looks at the hosts that were lost, and fetches the logs
-            that a forced stop left behind.
+        cleans_up: also for a job that is over, so that it looks once at the hosts that were lost, and fetches what a
+            forced stop, silence or a full disk left of logs on any.
 
     Raises:
         NotFinishedError: none can be started here now.

@@ -26,7 +26,10 @@ class RemoteCommand(Enum):
     AGENT = "agent"
     """`dtagent connect`: stdio to the daemon's socket. Exits 127 where there is no agent."""
     AGENT_AT = "agent-at"
-    """The same for an agent with a root of its own, which comes first on stdin, with a line end."""
+    """The same for an agent with a root of its own, which comes first on stdin, with a line end.
+
+    No caller asks for it: where an environment has an `agent_root`, a transport runs this for `AGENT`, and writes that.
+    """
     BOOTSTRAP = "bootstrap"
     """Finds a Python ≥ 3.10 and runs the program that comes first on stdin."""
 
@@ -82,16 +85,27 @@ class ByteStream(Protocol):
     """Stdin and stdout of one command on a host."""
 
     async def read(self) -> bytes:
-        """Return the next bytes of its stdout; `b""` at the end."""
+        """Return the next bytes of its stdout; `b""` at the end, and once the link is cut.
+
+        Where it is cancelled no byte is lost: the next read returns it.
+        """
 
     async def write(self, data: bytes) -> None:
-        """Write to its stdin, waiting while the other side does not read."""
+        """Write to its stdin, waiting while the other side does not read.
+
+        Raises:
+            HostUnreachableError: the command has ended, or the link is cut.
+        """
 
     async def write_eof(self) -> None:
         """Close its stdin."""
 
     async def wait(self) -> tuple[int | None, bytes]:
-        """Return its exit status (`None` where unknown) and the last 16 KiB of its stderr, once it ended."""
+        """Return its exit status and the last 16 KiB of its stderr, once it ended.
+
+        The status is `None` where it was killed or the link was cut; 126 and 127 of `AGENT` mean that there is no
+        agent.
+        """
 
     async def close(self) -> None:
         """Let go of it. Safe to call twice."""
@@ -109,7 +123,11 @@ class Connection(Protocol):
         """IP address the connection reached, for training traffic where the inventory names none."""
 
     async def run(self, command: RemoteCommand) -> ByteStream:
-        """Start a command. Raises HostUnreachableError when the link is gone."""
+        """Start a command.
+
+        Raises:
+            HostUnreachableError: the link is gone or was closed, or the command does not start in time.
+        """
 
     async def close(self) -> None:
         """Close the connection and all its streams. Safe to call twice."""
@@ -119,12 +137,12 @@ class Transport(Protocol):
     """Makes connections."""
 
     async def connect(self, environment: Environment, prompter: Prompter, timeout_s: float) -> Connection:
-        """Connect and authenticate.
+        """Connect and authenticate; the time in which a person answers does not count.
 
         Raises:
             HostUnreachableError: no answer within `timeout_s`, refused, or no such name.
             HostKeyError: the key is unknown and was not confirmed, or has changed.
-            AuthenticationError: no credential was accepted.
+            AuthenticationError: no credential was accepted. After either the host waits for a person.
         """
 
     async def close(self) -> None:

@@ -403,7 +403,7 @@ def test_what_a_lost_host_printed_after_it_was_lost_is_fetched_by_attach_once_it
     dttui("stop", directory.job_id, "--force", deadline_s=120)
     events = ended(directory, 120)
     assert "gpu2 could not be reached" in events[-1].message
-    for controller in processes_like("dttui.engine", str(directory.path)):  # It would look for the rest itself.
+    for controller in processes_like("dttui.engine", str(directory.path)):  # Nobody but the `attach` below is to look.
         os.kill(controller, signal.SIGKILL)
     wait_until(lambda: not directory.has_controller(), "the controller to be gone")
     copied = (directory.logs(0, "gpu2") / "1.out").read_text()

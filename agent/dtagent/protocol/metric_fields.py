@@ -32,7 +32,9 @@ class Unit(NamedTuple):
 
 
 PLAIN = Unit("")
+"""Of a number that counts nothing, such as a loss or a rate of learning."""
 COUNT = Unit("")
+"""Of how many there are of something."""
 FLAG = Unit("")
 PERCENT = Unit("%", divisor=100)
 CELSIUS = Unit("°C")

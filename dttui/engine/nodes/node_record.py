@@ -141,9 +141,9 @@ class NodeRecord:
         self.logs = LogCopy(directory.logs(key.attempt, self._name), shared.copy_cap, shared.redaction)
         self._samples = SampleCopy(directory.samples(self._name), shared.backlog)
         self.last_sample: int | None = None
+        """Number of the newest that was kept."""
         self.has_waiters = False
         """Whether jobs waited for GPUs of the host when it was heard of last."""
-        """Number of the newest that was kept."""
         self.metrics = MetricStream()
         """What the ranks reported."""
         self.trainer = MetricStream()

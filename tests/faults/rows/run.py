@@ -236,7 +236,7 @@ ROWS = (
         left="what ran on a host that does not come back",
     ),
     Fault(
-        "a host lost from a job that is stopped",
+        "a host lost in mid-run that comes back after its job's end",
         "a link cut, and mended when nobody follows the job any more: `attach` ends what runs there, and fetches the "
         "rest of its log",
         ("P3", "P5"),

@@ -150,10 +150,10 @@ def test_what_does_not_go_on_where_it_ended_is_not_accepted(folder: Path, part: 
     assert not copy.accepts(part)
 
 
-def test_an_unreadable_drift_is_no_drift(folder: Path) -> None:
+def test_places_that_cannot_be_read_are_none(folder: Path) -> None:
     put(LogCopy(folder), 0, b"plain")
     for text in ("{", "[]", '{"0.out": "far"}'):
-        folder.with_name("gpu1.drift.json").write_text(text)
+        folder.with_name(f"{folder.name}.places.json").write_text(text)
         assert LogCopy(folder).offsets == {"0.out": 5}
 
 

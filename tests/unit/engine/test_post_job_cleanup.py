@@ -11,7 +11,7 @@ from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.events import Event, EventKind
 from dtagent.protocol.jobs import NodeState, NodeStatus
 from dtagent.protocol.logs import FollowReply, LogChunk
-from dtagent.protocol.rpc import to_wire
+from dtagent.protocol.rpc import ErrorCode, to_wire
 
 from dttui import jobs
 from dttui.cli import main
@@ -113,6 +113,19 @@ async def test_a_host_that_has_ended_and_keeps_its_log_to_itself_is_not_lost(dir
     assert finding.message == "the rest was not fetched: gpu1: internal error"
 
 
+async def test_the_copy_of_a_host_that_has_no_records_any_more_says_that_there_may_have_been_more(
+    directory: JobDirectory,
+) -> None:
+    copy = directory.logs(0, "gpu1") / "0.out"
+    copy.parent.mkdir(parents=True)
+    copy.write_text("step 1\n")
+    gone = {"code": ErrorCode.NO_SUCH_ATTEMPT.value, "message": "no attempt 0 here"}
+    discarded = to_wire(NodeStatus(AttemptKey(directory.job_id, 0), 0, NodeState.DISCARDED))
+    told = await look(directory, FakeHost(agent(lambda method: discarded if method == "stop" else gone)))
+    assert told.message == "looked again: nothing of this job is there"
+    assert copy.read_text() == "step 1\n… if there was more of this log, the host has not kept it …\n"
+
+
 @pytest.mark.usefixtures("unhurried")
 async def test_a_host_that_does_not_end_stays_lost(directory: JobDirectory) -> None:
     told = await look(directory, host(directory, chunks(0), ends=False))
@@ -124,7 +137,7 @@ async def test_a_host_that_does_not_end_stays_lost(directory: JobDirectory) -> N
 def test_once_a_lost_host_is_known_to_be_clean_nobody_says_any_more_that_it_is_unknown(
     directory: JobDirectory, capsys: pytest.CaptureFixture[str], language: str
 ) -> None:
-    unknown = msg("What runs there is unknown; look at the host when it is back.")
+    unknown = msg("What runs there is unknown; `dttui stop {job}` asks again, and fetches the logs.", job="lost")
     alone = msg("stopped on request, but {what}", what=msg("{hosts} could not be reached", hosts="gpu1"))
     outcome = {"nodes": {"gpu1": {"end": "lost"}}}
     data = {"state": "FAILED", "exit_code": 100, OUTCOME: outcome, MESSAGE_ALONE: alone}

@@ -119,7 +119,7 @@ def test_two_environments_on_one_host_and_port_are_the_planners_affair() -> None
         ("host: h, resources: {gpus: 2}", "unknown key"),
         ("host: h, zone: 'a\\b'", ""),
         ('host: h, zone: "\\a"', "must consist of printable characters"),
-        ("user: li", 'the key "host" is missing'),
+        ("user: li", "how it is reached is missing: host, exec"),
         ("host: null", "expected a host name, an address or an ssh alias, found nothing"),
         ("local: false", "expected a host name, an address or an ssh alias, found nothing"),
         ("exec: docker exec -i a", 'expected a list, found "docker exec -i a"'),

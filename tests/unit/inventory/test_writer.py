@@ -91,7 +91,7 @@ def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
 def test_a_broken_inventory_is_not_added_to(tmp_path: Path) -> None:
     path = tmp_path / "inventory.yaml"
     path.write_text("environments: [{name: a}]\n")
-    with pytest.raises(DocumentError, match='the key "host" is missing'):
+    with pytest.raises(DocumentError, match="how it is reached is missing: host, exec"):
         add_environments(path, NEW)
 
 
