@@ -97,9 +97,9 @@ def _check_parts(job: Job, copies: int) -> list[Finding]:
     )
     if copies:
         message = _(
-            "with {framework} each host may write its own part of a checkpoint: those that it marks by a file COMPLETE "
-            "and loads alone are copied, and others are lost with a host; where none is lost, parts of "
-            "torch.distributed.checkpoint are brought together"
+            "with {framework} each host may write its own part of a checkpoint: parts of torch.distributed.checkpoint are "
+            "copied and brought together, and those that it marks by a file COMPLETE and loads alone are copied; others "
+            "are lost with a host"
         )
     hint = _(
         "Write recovery.checkpoint.dir with shared: true, a directory that all hosts see, or let one rank write all."
@@ -122,6 +122,7 @@ def _check_copies(checkpoint: Checkpoint, nodes: int) -> list[Finding]:
     message = _(
         "each complete checkpoint is copied to {count} of the other hosts: the newest that was copied outlives the "
         "loss of any {count} at once, and not of {more}; where several hosts write a part each of what is complete "
-        "only together, and do not mark it by a file COMPLETE, nothing is copied, and no host may be lost"
+        "only together, it is copied where it is torch.distributed.checkpoint's or marked by a file COMPLETE, and "
+        "otherwise no host may be lost"
     )
     return [info("checkpoint-copies", key, message.format(count=checkpoint.copies, more=checkpoint.copies + 1))]

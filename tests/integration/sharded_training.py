@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 STEPS, EVERY, DIES_AT = 8, 2, 5
+UNTIL_LOST = "--until-lost" in sys.argv
+"""Whether the first attempt goes on, slowly, until a host is lost, and the next ends soon after that."""
 warnings.simplefilter("ignore")
 
 
@@ -59,7 +62,10 @@ def main() -> None:
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
         done = state["step"]
         print("loaded", done, digest(state_now(done)), flush=True)
-    for step in range(done + 1, STEPS + 1):
+    is_first = os.environ["DTTUI_ATTEMPT"] == "0"
+    last = STEPS if not UNTIL_LOST else done + 4 * EVERY if not is_first else 10**6
+    for step in range(done + 1, last + 1):
+        time.sleep(0.2 * UNTIL_LOST)
         optimizer.zero_grad()
         loss = model(torch.full((2, 8), float(step))).square().mean()
         loss.backward()
@@ -71,7 +77,7 @@ def main() -> None:
             state = state_now(step)
             save(state, checkpoint_id=os.path.join(os.environ["DTTUI_CHECKPOINT_DIR"], f"step-{step}"))
             print("saved", step, digest(state), flush=True)
-        if step == DIES_AT and os.environ["DTTUI_ATTEMPT"] == "0":
+        if step == DIES_AT and is_first and not UNTIL_LOST:
             dist.barrier()
             if dist.get_rank() == 1:
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -45,6 +45,18 @@ def choose(complete: Mapping[str, Sequence[FoundCheckpoint]]) -> dict[str, Found
     return {}
 
 
+def whole_steps(parts: Sequence[Sequence[FoundCheckpoint]], named: Collection[int] = ()) -> list[int]:
+    """Return the steps of which each host has a part, and one the file that names all, the newest first.
+
+    Args:
+        parts: what each host has written.
+        named: steps of which it is known otherwise that there is that file.
+    """
+    common = set.intersection(*({part.step for part in found if part.step is not None} for found in parts))
+    told = {part.step for found in parts for part in found if part.form != PART}
+    return sorted(common & {step for step in (*told, *named) if step is not None}, reverse=True)
+
+
 def written_in(
     attempt: int,
     ranks: Mapping[str, int],

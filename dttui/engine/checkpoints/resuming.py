@@ -80,7 +80,7 @@ async def find_resume(
         tell_passed(answers, found.attempt if found is not None else 0, log)
         if found is not None:
             return found
-    joined = await gather(newest_plans, nodes, unwanted, resumption, directory.job_id, log)
+    joined = await gather(newest_plans, nodes, unwanted, resumption, directory.job_id, log, copies)
     return joined if joined is None else _said(joined, "torch-dcp", log)
 
 

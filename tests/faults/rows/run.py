@@ -17,6 +17,7 @@ _RESUMING = "tests/faults/test_resuming.py::"
 _TRAINS_ON = "tests/faults/test_trains_on.py::"
 _FRAMEWORKS = "tests/frameworks/test_recovery.py::"
 _COPIES = "tests/faults/test_copies.py::"
+_PARTS = "tests/faults/test_parts_on_own_disks.py::"
 _OWN = "tests/faults/test_own_disks.py::"
 _ALERTS = "tests/faults/test_alert_restarts.py::"
 _AMID = "tests/faults/test_amid_recovery.py::"
@@ -188,14 +189,14 @@ ROWS = (
         (f"{_RESUMING}test_the_next_attempt_is_told_the_newest_complete_checkpoint",),
     ),
     Fault(
-        "a rank is killed whose host has its shards on a disk of its own",
+        "a rank is killed, or a host lost, whose host has its shards on a disk of its own",
         "SIGKILL to one of two ranks after checkpoints by torch.distributed.checkpoint, or by a file of each rank's, "
-        "of which each host has its part alone",
+        "of which each host has its part alone; either host switched off, of whose shards another has a copy",
         ("P3",),
-        200,
+        240,
         (
-            "tests/faults/test_parts_on_own_disks.py::"
-            "test_fsdp2_goes_on_from_shards_of_which_each_host_has_its_own_alone",
+            f"{_PARTS}test_fsdp2_goes_on_from_shards_of_which_each_host_has_its_own_alone",
+            f"{_PARTS}test_fsdp2_goes_on_from_copies_of_the_shards_of_a_host_that_was_lost",
             f"{_TRAINS_ON}test_fsdp_trains_on_from_the_parts_that_each_host_has_on_its_own_disk",
         ),
     ),

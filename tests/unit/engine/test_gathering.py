@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from dtagent.protocol.probes import PathsReply, PathState
 from dtagent.protocol.replication import CopiesReply, HeldCopy, SendReply, TakeReply
 
 from dttui.engine.checkpoints.checkpoint_places import read_plans
-from dttui.engine.checkpoints.replication.gathering import gather, whole_steps
+from dttui.engine.checkpoints.replication.gathering import gather
+from dttui.engine.checkpoints.resume_choice import whole_steps
 from dttui.planning.models import BoundPlan
 from dttui.planning.resumption import Resumption
 from tests.unit.engine.test_resuming_far_back import Job
@@ -75,6 +77,8 @@ class Sender:
         self.held: list[HeldCopy] = []
         self.free_mib = 100
         self.sent: list[int | None] = []
+        self.told: list[tuple[int, str]] = []
+        """Of what was sent: the rank that wrote it, and its path."""
         self.dropped: list[str] = []
 
     async def call(self, method: str, request: Any, _reply: object, _deadline_s: float = 0.0) -> Any:
@@ -95,6 +99,7 @@ class Sender:
             return SendReply(detail="cut")
         await asyncio.sleep(self.takes_s)
         self.sent.append(request.step)
+        self.told.append((request.node_rank, request.path))
         return SendReply("/copy", 1)
 
 
@@ -108,10 +113,10 @@ class Gathering:
             node.client = sender  # type: ignore[assignment]  # all that is asked of it
         self.store = f"{place}/kept/.dttui-copies/{self.job.directory.job_id}"
 
-    async def gathered(self, *unwanted: str) -> int | None:
+    async def gathered(self, *unwanted: str, copies: dict[str, list[HeldCopy]] | None = None) -> int | None:
         before = read_plans(self.job.directory, [0])
         job = self.job
-        found = await gather(before, job.nodes, unwanted, self.resumption, job.directory.job_id, job.log)
+        found = await gather(before, job.nodes, unwanted, self.resumption, job.directory.job_id, job.log, copies or {})
         return found.step if found is not None else None
 
     def findings(self) -> list[str]:
@@ -154,3 +159,42 @@ async def test_what_a_host_has_of_an_earlier_try_wants_no_room(tmp_path: Path) -
     senders[1].free_mib = 9
     senders[1].held = [HeldCopy("/copy", PART, 0, 0, "/kept/step-20", 20)]
     assert await Gathering(tmp_path, *senders).gathered() == 20
+
+
+LOST = HeldCopy("/copies/rank-1/0-x/step-20", PART, 0, 1, "/kept/step-20", 20, 10 << 20)
+"""The part of a host that was lost."""
+
+
+def spared(place: Path, *senders: Sender) -> Gathering:
+    """Return two hosts of which the second takes the place of one that was lost."""
+    gathering = Gathering(place, *senders, copies=1)
+    gathering.resumption = gathering.resumption.model_copy(update={"place": f"{place}/kept"})
+    spare = gathering.job.nodes[1]
+    spare.planned = spare.planned.model_copy(update={"name": "c"})
+    return gathering
+
+
+async def test_the_part_of_a_lost_host_comes_from_who_has_a_copy_of_it_with_that_hosts_own(tmp_path: Path) -> None:
+    senders = Sender(), Sender()
+    gathering = spared(tmp_path, *senders)
+    assert await gathering.gathered() is None, "nobody has the other part"
+    assert await gathering.gathered(copies={"a": [LOST]}) == 20
+    assert sorted(senders[0].told) == [(0, "/kept/step-20"), (1, LOST.path)]
+    assert senders[1].told == []
+
+
+async def test_of_copies_of_several_steps_the_newest_of_which_all_parts_are_there_counts(tmp_path: Path) -> None:
+    gathering = spared(tmp_path, Sender(), Sender())
+    older = replace(LOST, path="/copies/rank-1/0-y/step-10", source="/kept/step-10", step=10)
+    newer = replace(LOST, path="/copies/rank-1/0-z/step-30", source="/kept/step-30", step=30)
+    assert await gathering.gathered(copies={"a": [newer, older]}) == 10
+    assert await gathering.gathered(older.source, copies={"a": [newer, older]}) is None
+
+
+async def test_where_nobody_is_left_who_wrote_a_part_copies_of_all_of_them_will_do(tmp_path: Path) -> None:
+    gathering = spared(tmp_path, *(senders := (Sender(), Sender())))
+    first = gathering.job.nodes[0]
+    first.planned = first.planned.model_copy(update={"name": "d"})
+    own = HeldCopy("/copies/rank-0/0-x/step-20", PART, 0, 0, "/kept/step-20", 20, 10 << 20)
+    assert await gathering.gathered(copies={"c": [own, LOST]}) == 20
+    assert sorted(senders[1].told) == [(0, own.path), (1, LOST.path)]

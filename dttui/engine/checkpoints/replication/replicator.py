@@ -1,15 +1,17 @@
-"""Has each complete checkpoint of a running attempt copied to other nodes, the newest first."""
+"""Has each complete checkpoint of a running attempt, or each node's part of one, copied to others, the newest first."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
-from dtagent.protocol.checkpoints import CheckpointsReply, CheckpointsRequest, FoundCheckpoint
+from dtagent.protocol.checkpoints import PART, CheckpointsOf, CheckpointsReply, CheckpointsRequest, FoundCheckpoint
 
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.checkpoints.checkpoint_calls import ask, let_copies_go
 from dttui.engine.checkpoints.replication.transfer import CopyFailedError, Stores, transfer
+from dttui.engine.checkpoints.resume_choice import whole_steps
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.i18n import msg
 from dttui.planning.binding import checkpoint_directory
@@ -61,6 +63,8 @@ class Replicator:
         self._places = {node.name: checkpoint_directory(node) for node in bound.plan.nodes}
         self._copied: dict[str, set[str]] = {}
         """Checkpoint, as it was found → nodes that have a copy."""
+        self._parts: dict[str, list[FoundCheckpoint]] = {}
+        """Node → what it has written of checkpoints that are complete with the parts of others, as it said last."""
         interval_s = self._resumption.interval_s or 10 * MOST_LOOK_S
         self._look_s = min(max(interval_s / 10, LEAST_LOOK_S), MOST_LOOK_S)
 
@@ -92,11 +96,12 @@ class Replicator:
 
     async def _copy_newest(self, node: NodeRun, place: str, stores: Stores) -> bool:
         """Have the newest one copied where it is not yet; return whether nothing has failed."""
-        found = await ask(node, "checkpoints", CheckpointsRequest([place]), CheckpointsReply)
-        complete = found.directories[0].complete if found is not None and found.directories else []
-        if not complete:
+        found = await ask(node, "checkpoints", CheckpointsRequest([place], parts=True), CheckpointsReply)
+        told = found.directories[0] if found is not None and found.directories else CheckpointsOf()
+        self._parts[node.name] = told.parts
+        newest = told.complete[0] if told.complete else self._part_of_whole(node)
+        if newest is None:
             return True
-        newest = complete[0]
         name = f"{node.name} {newest.path} {newest.time} {newest.size_bytes}"
         have = self._copied.setdefault(name, set())
         for target in self._others(node):
@@ -135,6 +140,15 @@ class Replicator:
             )
             self._log.progress(message, copied=newest.path, step=newest.step, source=node.name, target=target.name)
         return True
+
+    def _part_of_whole(self, node: NodeRun) -> FoundCheckpoint | None:
+        """Return what a node has written of the newest checkpoint of which all have written theirs, where there is one.
+
+        The file that names all of it is written last, by one of them: once it is there nobody writes to any part.
+        """
+        steps = whole_steps([self._parts.get(item.name, []) for item in self._nodes])
+        parts = (part for part in self._parts[node.name] if steps and part.step == steps[0])
+        return next((replace(part, form=PART) for part in parts), None)
 
     def _others(self, node: NodeRun) -> list[NodeRun]:
         """Return the nodes after one in a ring of ranks, without those that are silent."""

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dtagent.protocol.checkpoints import FoundCheckpoint
+from dtagent.protocol.checkpoints import PART, FoundCheckpoint
 from dtagent.protocol.replication import (
     KEY_BYTES,
     MAX_COPY_S,
@@ -75,7 +75,9 @@ async def transfer(
     key = secrets.token_hex(KEY_BYTES)
     first, last = target.environment.ports
     address = target.planned.address
-    take = TakeRequest(key, stores.own, address, (first, last), list(stores.older[: MAX_STORES - 1]), resumption.keep)
+    # A part is of use with those of the others, of which the newest may not be here yet: the one before stays too.
+    keep = resumption.keep + (checkpoint.form == PART)
+    take = TakeRequest(key, stores.own, address, (first, last), list(stores.older[: MAX_STORES - 1]), keep)
     try:
         port = (await target.client.call("copy_take", take, TakeReply)).port
         send = SendRequest(
