@@ -28,6 +28,7 @@ from dtagent.protocol.events import EventKind, JobState
 from dttui.engine import controller, decision
 from dttui.planning.recovery import RecoveryPolicy
 from dttui.jobs.event_log import EventLog
+from dttui.rpc.client import AgentClient
 
 left, is_fake, add, looked_at = int(sys.argv.pop(1)), sys.argv.pop(1) == "fake", EventLog.add, set()
 
@@ -44,6 +45,14 @@ def counted(log, kind, *arguments, **fields):
         os.kill(os.getpid(), signal.SIGKILL)
     return add(log, kind, *arguments, **fields)
 
+call = AgentClient.call
+
+def called(client, method, *arguments, **options):
+    if method == os.environ.get("DIES_AT_CALL"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return call(client, method, *arguments, **options)
+
+AgentClient.call = called
 EventLog.add = counted
 decision.FIRST_DELAY_S = 0.05
 given = {"policy": RecoveryPolicy(max_restarts=2)}
@@ -55,7 +64,13 @@ sys.exit(controller.main(sys.argv[1:]))
 
 
 def begun(
-    file: Path, inventory: Inventory, patch: pytest.MonkeyPatch, dies_at: int, *, decides: str = "real"
+    file: Path,
+    inventory: Inventory,
+    patch: pytest.MonkeyPatch,
+    dies_at: int,
+    *,
+    decides: str = "real",
+    dies_at_call: str = "",
 ) -> tuple[JobDirectory, subprocess.Popen[bytes]]:
     """Submit a job to a controller that dies before its record of this number, from 1; with 0 it does not.
 
@@ -67,6 +82,7 @@ def begun(
         inventory: its hosts.
         patch: of the test.
         dies_at: number of the record.
+        dies_at_call: what it asks agents for as it dies, of a record or besides.
         decides: `real`, or `fake`: another attempt after each failure, also of exit code 3, which the job's policy
             excludes.
     """
@@ -76,7 +92,8 @@ def begun(
         arguments = [str(dies_at), decides, str(directory.path), "--launch", f"--lock={lock}"]
         command = [sys.executable, "-c", CONTROLLER, *arguments]
         with directory.controller_log.open("ab") as log:
-            started.append(subprocess.Popen(command, pass_fds=[lock], stdout=log, stderr=log))
+            env = {**os.environ, "DIES_AT_CALL": dies_at_call}
+            started.append(subprocess.Popen(command, pass_fds=[lock], stdout=log, stderr=log, env=env))
         os.close(lock)
 
     with patch.context() as patched:

@@ -24,15 +24,26 @@ NO_TORCH = "torch is not installed: pip install .[torch]"
 pytestmark = [pytest.mark.torch, pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason=NO_TORCH)]
 
 
+@pytest.mark.parametrize(
+    "dies_at_call",
+    [
+        "",
+        "join_checkpoint",
+        *(pytest.param(call, marks=pytest.mark.thorough) for call in ("checkpoints", "copy_take", "copy_send")),
+    ],
+)
 def test_fsdp2_goes_on_from_shards_of_which_each_host_has_its_own_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dies_at_call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over within 200 s; of what was brought together nothing is left."""
+    """Over within 200 s, also where the controller is killed as it looks for them, has them sent or joined.
+
+    Of what was brought together nothing is left.
+    """
     (tmp_path / "work").mkdir()
     shutil.copy(SCRIPT, tmp_path / "work" / "train.py")
     run = {"script": "train.py", "workdir": "work", "python": sys.executable}
     file = write_job(tmp_path, {ONE: 1, TWO: 1}, framework="pytorch-fsdp", run=run)
-    directory, first = begun(file, demo(), monkeypatch, 0)
+    directory, first = begun(file, demo(), monkeypatch, 0, dies_at_call=dies_at_call)
     events = ended(directory, first)
     assert events[-1].data["state"] == "SUCCEEDED", [event.message for event in events][-12:]
     resume = directory.read_bound_plan(1).bindings.resume
