@@ -191,8 +191,8 @@ ROWS = (
     Fault(
         "a rank is killed, or a host lost, whose host has its shards on a disk of its own",
         "SIGKILL to one of two ranks after checkpoints by torch.distributed.checkpoint, or by a file of each rank's, "
-        "of which each host has its part alone; the controller killed as these are searched, sent or joined; either host "
-        "switched off, of whose shards another has a copy",
+        "of which each host has its part alone; the controller killed as these are searched, sent or joined; either "
+        "host switched off, of whose shards another has a copy",
         ("P3",),
         240,
         (
