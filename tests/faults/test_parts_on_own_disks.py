@@ -64,7 +64,7 @@ def test_fsdp2_goes_on_from_copies_of_the_shards_of_a_host_that_was_lost(lost: s
     """Over within 240 s; each rank has the state that its rank had saved, whichever of them is gone."""
     (tmp_path / "work").mkdir()
     shutil.copy(SCRIPT, tmp_path / "work" / "train.py")
-    run = {"script": "train.py", "workdir": "work", "python": sys.executable, "args": ["--until-lost"]}
+    run = {"script": "train.py", "workdir": "work", "args": ["--until-lost"]}
     file = write_job(tmp_path, {"gpu1": 1, "gpu2": 1}, framework="pytorch-fsdp", run=run)
     directory = submitted(file, on_hosts(lab, tmp_path), **kept_on_own_disks(f"{DIRECTORY}-of-{lost}"))
     for target in ("gpu1", "gpu2"):
