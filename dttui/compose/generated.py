@@ -119,10 +119,11 @@ def _moved(job: Job, name: str) -> dict[str, Any]:
         known = {"layers": blocks, "width": 64, "image_size": 224, "classes": 1000}
         settings = known | settings if blocks is not None else settings
     if name == "megatron-lm":
-        said = {str(key).replace("-", "_") for key in options.get("arguments") or {}}
-        taken = {key: settings.pop(word) for key, word in _ARGUMENTS.items() if key not in said and word in settings}
-        if taken:
-            options["arguments"] = {**(options.get("arguments") or {}), **taken}
+        given = dict(options.get("arguments") or {})
+        said = {str(key).replace("-", "_") for key in given}
+        taken = {key: _taken(settings, word) for key, word in _ARGUMENTS.items() if key not in said}
+        if taken := {key: value for key, value in taken.items() if value is not None}:
+            options["arguments"] = {**given, **taken}
     if name == "deepspeed":
         options |= _options_of_deepspeed(settings, options)
     made = {"settings": settings, "framework_options": options}
@@ -131,27 +132,29 @@ def _moved(job: Job, name: str) -> dict[str, Any]:
 
 def _options_of_deepspeed(settings: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return what settings say by DeepSpeed's own options, and an optimizer; take them out of the settings."""
-
-    def taken(name: str) -> Any:
-        found = [settings.pop(word) for word in (name, *RECIPE[name]) if word in settings]
-        return found[0] if found else None
-
     made: dict[str, Any] = {}
     if options.get("optimizer") is None:
-        rate, decay = taken("learning_rate"), taken("weight_decay")
+        rate, decay = _taken(settings, "learning_rate"), _taken(settings, "weight_decay")
         params = {"lr": 0.003 if rate is None else rate, "weight_decay": 0.01 if decay is None else decay}
         made["optimizer"] = {"type": "AdamW", "params": params}
         scheduled = {word for key in ("scheduler", "min_lr") for word in (key, *RECIPE[key])}
-        if options.get("scheduler") is None and not scheduled & settings.keys() and (rising := taken("warmup_steps")):
+        is_open = options.get("scheduler") is None and not scheduled & settings.keys()
+        if is_open and (rising := _taken(settings, "warmup_steps")):
             params = {"warmup_max_lr": params["lr"], "warmup_num_steps": rising, "warmup_type": "linear"}
             made["scheduler"] = {"type": "WarmupLR", "params": params}
     for option, name in (
         ("gradient_clipping", "gradient_clipping"),
         ("gradient_accumulation_steps", "accumulation_steps"),
     ):
-        if options.get(option) is None and (value := taken(name)) is not None:
+        if options.get(option) is None and (value := _taken(settings, name)) is not None:
             made[option] = value
     return made
+
+
+def _taken(settings: dict[str, Any], name: str) -> Any:
+    """Take a setting out, by whichever of its words it is there; return `None` where it is not."""
+    found = [settings.pop(word) for word in (name, *RECIPE.get(name, ())) if word in settings]
+    return found[0] if found else None
 
 
 def _somewhere(job: Job) -> Job:

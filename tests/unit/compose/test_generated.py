@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from dttui import locations
+from dttui.cli import main
 from dttui.compose.generated import generate
 from dttui.compose.templates import read_templates
 from dttui.errors import UsageError
@@ -279,9 +280,11 @@ def test_deepspeed_and_megatron_are_told_settings_by_their_own_options_and_have_
     assert config["gradient_accumulation_steps"] == 1
     assert parse_job(files["job.yaml"], "job.yaml").settings == {"epochs": 2}
     checkpoint = "recovery: {checkpoint: {dir: kept}}"
-    files = written(job(NODES, "framework: megatron-lm", "settings: {steps: 7}", "model: {layers: 3}", checkpoint))
+    files = written(
+        job(NODES, "framework: megatron-lm", "settings: {steps: 7, lr: 0.1}", "model: {layers: 3}", checkpoint)
+    )
     arguments = files["megatron_args.txt"].splitlines()
-    assert {"--train-iters=7", "--num-layers=3", "--save=kept"} <= {*arguments}
+    assert {"--train-iters=7", "--lr=0.1", "--num-layers=3", "--save=kept"} <= {*arguments}
     assert not any("${" in line or "backend" in line for line in arguments)
 
 
@@ -289,3 +292,17 @@ def test_a_job_without_nodes_is_written_and_asks_for_them() -> None:
     _template, planned, files = generate(job("model: {name: resnet}"), TEMPLATES, SEED)
     assert [item.code for item in planned.errors] == ["no-nodes"]
     assert {file.path for file in files} == {"job.yaml", "dttui_config.json", "train.py", "recipe.py"}
+
+
+def test_a_person_is_told_what_the_script_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "hosts.yaml").write_text("environments: []\n")
+    asked = tmp_path / "asked.yaml"
+    asked.write_text(
+        "distributed_training:\n  name: a\n  dataset: none\n  model: {name: llama-3-8b, tied: true}\n"
+        "  run: {script: mine.py}\n  cluster: {nodes: [{id: x}]}\n"
+    )
+    assert (
+        main(["init", "--from", str(asked), "--inventory", str(tmp_path / "hosts.yaml"), str(tmp_path / "made")]) == 0
+    )
+    told = capsys.readouterr().err
+    assert [code in told for code in ("not-in-script", "script-model", "run-replaced")] == [True] * 3
