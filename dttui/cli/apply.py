@@ -99,12 +99,6 @@ async def _run_job(submission: Submission, plan: Plan, options: Namespace, start
     return ExitCode.OK if has_started() else ExitCode.NOT_FINISHED
 
 
-def _as_open(finding: Finding) -> Finding:
-    """Return what a launch refuses of nodes that are counted alone as what it will ask for."""
-    is_open = finding.code == "no-nodes"
-    return finding.model_copy(update={"severity": Severity.INFO}) if is_open else finding
-
-
 def _is_warning(finding: Finding) -> bool:
     return finding.severity is Severity.WARNING
 
@@ -116,9 +110,7 @@ def show_plan(options: Namespace) -> int:
 
 def print_plan(submission: Submission, options: Namespace) -> int:
     """Print the plan of a job; return the exit code."""
-    plan = App().plan(submission)
-    if plan.by_count:
-        plan = plan.model_copy(update={"findings": tuple(map(_as_open, plan.findings))})
+    plan = App().plan(submission).preview
     if not plan.errors and not plan.by_count:
         more = App().unattended(submission, plan)
         plan = plan.model_copy(update={"findings": (*plan.findings, *more)})

@@ -19,7 +19,7 @@ from dttui.spec import Severity
 from dttui.words import listed
 
 MAX_NAMES = 5
-TOLD = ("not-in-script",)
+TOLD = ("not-in-script", "script-model", "run-replaced")
 """Codes of findings that are no errors and told all the same."""
 MAX_NAME_CHARS = 120
 """Of a job."""

@@ -19,8 +19,8 @@ from dttui.words import process_name
 def plan_document(plan: Plan) -> dict[str, Any]:
     """Return a plan as data: each node with its GPUs, its first command and that command's environment beside it."""
     document = plan.model_dump(mode="json", context=IN_FULL)
-    document["aggregate"]["is_distributed"] = plan.aggregate.is_distributed
     document["distributed"] = distributed_info(plan)
+    document["aggregate"]["is_distributed"] = document["distributed"]["is_distributed"]
     for node in document["nodes"]:
         first = node["processes"][0] if node["processes"] else {"argv": [], "env": {}}
         node["gpus"] = node["slots"] if node["cuda_slots"] or node["simulated"] else 0

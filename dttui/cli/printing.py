@@ -321,7 +321,7 @@ def distributed_info(plan: Plan | SeenPlan) -> dict[str, Any]:
         "is_distributed": len(plan.nodes) > 1,
         "node_count": len(plan.nodes),
         "total_gpus": total.gpu_count if total is not None else None,
-        "master_node": plan.nodes[0].name if plan.nodes else None,
+        "master_node": plan.nodes[0].name if plan.nodes and not plan.by_count else None,
         "framework": plan.framework or None,
     }
 

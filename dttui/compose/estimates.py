@@ -9,6 +9,7 @@ from dttui.compose.draft_answers import Degrees, DraftCost, NoEstimate, Offer
 from dttui.errors import UsageError
 from dttui.fleet.known_hardware import gpu_types, known_hardware
 from dttui.fleet.live import EnvironmentStatus, facts_of
+from dttui.frameworks.registry import context_degree
 from dttui.i18n import _, joined
 from dttui.inventory.models import Inventory
 from dttui.planning.advising import advise_job
@@ -16,7 +17,7 @@ from dttui.planning.compose_state import ComposeState
 from dttui.planning.cost.layout_changes import change_texts, helpful_changes
 from dttui.planning.cost_text import Shrinking
 from dttui.planning.costing import Costed, cost, cpu_remedy, is_on_unknown_cpu
-from dttui.planning.parallelism import check_degrees, context_degree, pipeline_degree
+from dttui.planning.parallelism import check_degrees, pipeline_degree
 from dttui.planning.roster import Member, Roster, computing, make_roster
 from dttui.spec.findings import Finding
 from dttui.spec.models import Job, Model, Strategy

@@ -1,43 +1,37 @@
 """A script and a configuration for a job: a shipped script, by what the job splits, with all it says written in.
 
-What the scripts cannot honour is refused, not left out.
+What the scripts cannot honour is refused, or told.
 """
 
 from __future__ import annotations
 
-import json
 import pprint
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 from dttui.compose.templates import JOB_FILE, OWN_SCRIPT, Template
 from dttui.errors import UsageError
 from dttui.export.rendered import Rendered
-from dttui.frameworks.example_scripts import KNOWS_ALL, SHARDING_SAYS, choose_script
-from dttui.frameworks.parts.environment import CONFIG_FILE
+from dttui.frameworks.bundle import Hole
+from dttui.frameworks.example_scripts import SCRIPTS, check_script, choose_script
+from dttui.frameworks.scripts_by_hand import by_hand, moved, told_by
 from dttui.i18n import _
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
+from dttui.planning.job_sources import SENT_DIRECTORY
 from dttui.planning.models import Plan
 from dttui.planning.planner import plan
 from dttui.planning.roster import no_nodes
 from dttui.spec import dump_job
 from dttui.spec.cluster import MOST_NODES
-from dttui.spec.effects import keys_for_script
-from dttui.spec.findings import Finding, warning
+from dttui.spec.findings import Finding, info
+from dttui.spec.known_models import filled
 from dttui.spec.models import Cluster, Job, Model, Run
-from dttui.spec.problems import format_path
 
-_CONFIG_READ = 'json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else {}'
-"""How scripts read DTTUI_CONFIG."""
-_FSDP_FILE = "fsdp_config.json"
-_FILE_READ = 'json.loads(Path(path).read_text(encoding="utf-8")) if path else {}'
-"""The same of the one for FSDP, which reads two."""
-_OPTIONS_OF_GPT = {"--layers": "layers", "--heads": "heads", "--width": "hidden_size", "--block-size": "seq_length"}
-_SETTINGS_OF_GPT = {"--steps": "steps", "--lr": "learning_rate", "--seed": "seed"}
-_OF_STRATEGY = ("recomputation", "sequence_parallel", "compiled")
+_PLACE = "OF_JOB: dict[str, Any] = {}\n"
+"""Where the scripts of a template have what the job says, once among them."""
+_REPLACED = ("script", "module", "command", "args", "workdir", "per")
+"""Of `run`, what the script stands in for."""
 _LEAST_LAYERS = 4
 
 
@@ -54,47 +48,55 @@ def generate(job: Job, templates: Sequence[Template], inventory: Inventory) -> t
     """
     framework, name = choose_script(job)
     template = next(item for item in templates if item.name == name)
-    run = Run(script=OWN_SCRIPT, workdir=".", python=job.run.python if job.run is not None else None)
-    made = job.model_copy(update={"framework": framework, "run": run, "dataset": job.dataset or "none"})
-    if name == "bert":
-        made = made.model_copy(update={"model": _with_layers(job)})
+    changes = {"framework": framework, "run": _run(job.run), "dataset": job.dataset or "none"}
+    made = job.model_copy(update=changes if (model := _model(job, name)) is None else {**changes, "model": model})
+    made = made.model_copy(update=moved(made, name))
     planned = plan(_somewhere(made), _known(made, inventory))
     wrong = next((item for item in planned.errors if item.code not in ("no-nodes", "unknown-dataset")), None)
     if wrong is not None:
         raise UsageError(wrong.message, wrong.hint)
     findings = [item for item in planned.findings if item.code != "no-nodes"]
     findings += [] if made.cluster.nodes else [no_nodes(made)]
-    findings += _unread(made, template)
+    # The sizes that its name stands for are not the job's own words.
+    findings += [*check_script(made.model_copy(update={"model": job.model}), name), *_tell_replaced(job.run)]
     planned = planned.model_copy(update={"findings": tuple(findings)})
-    texts = {file.path: file.text for file in (planned.nodes[0].files if planned.nodes else ())}
-    texts = {path: text for path, text in texts.items() if path in (CONFIG_FILE, _FSDP_FILE)}
+    files = planned.nodes[0].files if planned.nodes else ()
+    texts = by_hand({file.path: file.text for file in files}, f"{Hole.DIRECTORY}/{SENT_DIRECTORY}/")
     written = replace(template, job=made, text=dump_job(made))
-    return written, planned, list(_files(written, made, texts))
+    return written, planned, list(_files(written, texts))
 
 
-def _with_layers(job: Job) -> Model:
-    """Return the model with as many layers as are cut, where nobody says how many: each stage has one at least."""
-    model, split = job.model or Model(), job.strategy.model_parallel
-    if model.layers is not None:
+def _run(run: Run | None) -> Run:
+    """Return how the script is run: as what the job runs, but for what it runs."""
+    said = {} if run is None else {key: getattr(run, key) for key in run.model_fields_set if key not in _REPLACED}
+    return Run(**{**said, "script": OWN_SCRIPT, "workdir": "."})
+
+
+def _tell_replaced(run: Run | None) -> Iterator[Finding]:
+    """Tell what of `run` the script takes the place of."""
+    made = _run(run)
+    said = [key for key in _REPLACED if run is not None and key in run.model_fields_set]
+    lost = [f"run.{key}" for key in said if getattr(run, key) != getattr(made, key)]
+    if lost:
+        message = _("train.py is run in the place of: {keys}").format(keys=", ".join(lost))
+        yield info("run-replaced", lost[0], message, _("What your own script does besides is not in it."))
+
+
+def _model(job: Job, name: str) -> Model | None:
+    """Return the model with the sizes that its name stands for, of those that the script reads.
+
+    Where nobody says how many layers are cut into stages, each has one at least.
+    """
+    model = job.model
+    if model is not None:
+        sizes = {key: getattr(filled(model), key) for key in SCRIPTS[name].model if getattr(model, key) is None}
+        model = model.model_copy(update={key: value for key, value in sizes.items() if value is not None})
+    if name != "bert" or (model is not None and model.layers is not None):
         return model
-    stages = job.strategy.pipeline_degree or 1
+    stages, split = job.strategy.pipeline_degree or 1, job.strategy.model_parallel
     splitting = split.model_splitting if split is not None else None
     told = (splitting.layers_per_node or 0) * len(job.cluster.nodes) if splitting is not None else 0
-    return model.model_copy(update={"layers": max(stages, told, _LEAST_LAYERS)})
-
-
-def _unread(job: Job, template: Template) -> Iterator[Finding]:
-    """Yield a warning about what is said to the script and not read by it; of `settings` it tells itself."""
-    scripts = [file.source for file in template.files() if file.source is not None and file.source.suffix == ".py"]
-    text = "".join(path.read_text(encoding="utf-8") for path in scripts)
-    said = [*keys_for_script(job), *(("strategy", key) for key in _OF_STRATEGY if getattr(job.strategy, key))]
-    elsewhere = SHARDING_SAYS.get(template.framework, frozenset())
-    said = [path for path in said if path[-1] not in elsewhere]
-    unread = [path for path in said if f'"{path[-1]}"' not in text and path[0] not in ("monitoring", "recovery")]
-    if unread and template.framework not in KNOWS_ALL:
-        message = _("the script that was written does not act upon: {keys}")
-        told = message.format(keys=", ".join(map(format_path, unread)))
-        yield warning("not-in-script", format_path(unread[0]), told, _("Add it to the script by hand."), path=unread[0])
+    return (model or Model()).model_copy(update={"layers": max(stages, told, _LEAST_LAYERS)})
 
 
 def _somewhere(job: Job) -> Job:
@@ -120,46 +122,17 @@ def _known(job: Job, inventory: Inventory) -> Inventory:
     return inventory.model_copy(update={"environments": (*inventory.environments, *lacking)}) if lacking else inventory
 
 
-def _files(template: Template, job: Job, texts: Mapping[str, str]) -> Iterator[Rendered]:
+def _files(template: Template, texts: Mapping[str, str]) -> Iterator[Rendered]:
     yield Rendered(path=JOB_FILE, text=template.text)
     for path, text in texts.items():
         yield Rendered(path=path, text=text)
-    told = {path: json.loads(text) for path, text in texts.items()}
-    if sharding := told.get(_FSDP_FILE):
-        sharding["mesh"] = [*sharding["mesh"][:-1], -1]  # As many as there are, also where dttui starts nothing.
-    for file in template.files():
-        if file.source is None or file.source.suffix != ".py":
-            yield file
-            continue
-        source = file.source.read_text(encoding="utf-8")
-        yield Rendered(path=file.path, text=_with_defaults(_written_in(source, told, job.name), job))
-
-
-def _written_in(source: str, told: Mapping[str, Any], name: str) -> str:
-    """Return a script with what the job says in the place of nothing, where it is started without dttui."""
-    reads_two = _FILE_READ in source
-    if not reads_two and _CONFIG_READ not in source:
-        return source
-    config, sharding = told.get(CONFIG_FILE, {}), told.get(_FSDP_FILE, {})
-    literal = {"DTTUI_CONFIG": config, "DTTUI_FSDP_CONFIG": sharding} if reads_two else config
-    called = json.dumps(name, ensure_ascii=False)
-    head = f"# What the job {called} says, where dttui does not start this.\n"
-    head += f"OF_JOB: dict[str, Any] = {pprint.pformat(literal, width=110, sort_dicts=False)}\n"
-    if reads_two:
-        source = source.replace("\n\ndef read_json", f"\n{head}\n\ndef read_json", 1)
-        return source.replace(_FILE_READ, _FILE_READ.removesuffix("{}") + "OF_JOB.get(variable, {})")
-    source = source.replace("TOLD = ", f"{head}TOLD = ", 1)
-    return source.replace(_CONFIG_READ, _CONFIG_READ.removesuffix("{}") + "OF_JOB")
-
-
-def _with_defaults(source: str, job: Job) -> str:
-    """Return the options of a script with the sizes and settings of the job as what they are by themselves."""
-    model = job.model.model_dump(exclude_none=True) if job.model is not None else {}
-    data = job.strategy.data_parallel
-    values = {option: model.get(key) for option, key in _OPTIONS_OF_GPT.items()}
-    values |= {option: job.settings.get(key) for option, key in _SETTINGS_OF_GPT.items()}
-    values["--batch-size"] = data.batch_size if data is not None else None
-    for option, value in values.items():
-        if isinstance(value, (int, float)):
-            source = re.sub(rf'(add\("{option}", type=\w+, default=)[^,)]+', rf"\g<1>{value!r}", source)
-    return source
+    copies = list(template.files())
+    scripts = {file.path: file.source for file in copies if file.source is not None and file.path.endswith(".py")}
+    sources = {path: source.read_text(encoding="utf-8") for path, source in scripts.items()}
+    if sum(source.count(_PLACE) for source in sources.values()) != 1:
+        raise RuntimeError(f"the scripts of {template.name} have no place, or several, for what a job says")
+    told = pprint.pformat(told_by(template.name, texts), width=110, sort_dicts=False)
+    written = _PLACE.replace("{}", told)
+    for file in copies:
+        source = sources.get(file.path)
+        yield file if source is None else Rendered(path=file.path, text=source.replace(_PLACE, written))

@@ -12,6 +12,7 @@ from dttui.frameworks.parts.container import ENGINES_OF_NAMES
 from dttui.frameworks.parts.environment import LOGS_DIRECTORY
 from dttui.i18n import _
 from dttui.planning.models import PlannedNode
+from dttui.spec.quantities import format_bytes
 
 KEY_FILE = "rendezvous.key"
 """What nodes of an elastic job know each other by, beside their directories."""
@@ -67,6 +68,7 @@ class _Script:
             self._secrets(),
             self._rendezvous_key(),
             self._paths(),
+            self._room(),
             self._files(),
             environment(self._node.processes, self._shell),
             self._directories(),
@@ -195,6 +197,17 @@ class _Script:
         paths = " ".join(map(self._shell.word, self._node.required_paths))
         told = self._shell.word("run.sh: " + _("this host lacks") + " ")
         return f'for path in {paths}; do\n  [ -e "$path" ] || {{ echo {told}"$path" >&2; exit 2; }}\ndone'
+
+    def _room(self) -> str:
+        """Return the test of the room that the job asks for: as df counts it, in KiB."""
+        lines = []
+        for path, size in self._node.required_room.items():
+            place, least = self._shell.word(path), size >> 10
+            message = _("{path} has less room than {size}, for which resources.storage asks")
+            told = self._shell.word("run.sh: " + message.format(path=path, size=format_bytes(size)))
+            free = f"$(df -Pk -- {place} | awk 'NR == 2 {{print $4}}')"
+            lines.append(f'[ "{free}" -ge {least} ] || {{ echo {told} >&2; exit 2; }}')
+        return "\n".join(lines)
 
     def _files(self) -> str:
         files = self._node.files

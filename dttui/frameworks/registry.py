@@ -12,7 +12,7 @@ from dttui.frameworks.traits import Traits, Usual
 from dttui.i18n import _
 from dttui.spec.entry_points import FRAMEWORKS as GROUP
 from dttui.spec.entry_points import OWN_FRAMEWORKS, is_megatron_with_deepspeed
-from dttui.spec.models import megatron_with_deepspeed
+from dttui.spec.models import Job, megatron_with_deepspeed
 from dttui.spec.problems import did_you_mean
 
 
@@ -42,6 +42,21 @@ def traits_of(name: str | None) -> Traits:
         return get_framework(name) if name else Usual()
     except UsageError:
         return Usual()
+
+
+def context_degree(job: Job) -> int:
+    """Return over how many ranks each sequence is spread; 1 where the framework has no option for that."""
+    return _of_option(job, traits_of(job.framework).context_option)
+
+
+def expert_degree(job: Job) -> int:
+    """Return over how many ranks experts are spread; 1 where the framework has no option for that."""
+    return _of_option(job, traits_of(job.framework).expert_option)
+
+
+def _of_option(job: Job, option: str | None) -> int:
+    said = job.framework_options.get(option) if option is not None else None
+    return said if type(said) is int and said > 0 else 1
 
 
 @cache

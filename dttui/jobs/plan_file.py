@@ -45,7 +45,6 @@ class SeenAggregate:
     """Of an `Aggregate`, what is shown."""
 
     gpu_count: int = 0
-    gpu_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,7 @@ class SeenPlan:
     backend: str = ""
     estimate: SeenEstimate | None = None
     aggregate: SeenAggregate | None = None
+    by_count: bool = False
 
 
 def read_plan_file(path: Path) -> SeenPlan:

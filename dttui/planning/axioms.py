@@ -24,6 +24,8 @@ from dttui.spec.models import Job
 from dttui.spec.problems import format_path
 from dttui.words import parameters
 
+BALANCE = "axiom-balance"
+"""Code of what is said of GPUs that are not equally fast."""
 UNEQUAL = 0.01
 """Share of the GPUs' time that may be lost before their speeds count as unequal."""
 UNEVEN = 0.1
@@ -83,7 +85,7 @@ def check_axioms(
 
 
 def check_types(job: Job, members: Sequence[Member], table: GpuTable) -> list[Finding]:
-    """Tell that GPUs of several types take part, where nothing is known of the model and so no axiom says it."""
+    """Tell that GPUs of several types take part, where no axiom says what is lost by that."""
     counts = Counter(name for member in members for name in member.gpu_types[: member.cuda_slots])
     data = job.strategy.data_parallel
     if len(counts) < 2 or (data is not None and not data.has_equal_shares):
@@ -207,7 +209,7 @@ def _balance(costing: Costing, members: Sequence[Member], shares: Shares | None)
             "speed: {key}: by_speed"
         ).format(nodes=", ".join(slow), key=format_path(SHARES_KEY))
     message = text.format(counts=counts, kinds=kinds, lost=f"{lost:.0%}")
-    return _axiom("axiom-balance", message, hint, holds=holds)
+    return _axiom(BALANCE, message, hint, holds=holds)
 
 
 def _axiom(code: str, message: str, hint: str, *, holds: bool) -> Finding:

@@ -81,12 +81,18 @@ def _check_filled(run: Run) -> list[Finding]:
 
 def check_unused(job: Job) -> list[Finding]:
     """Name the keys that act upon other jobs alone."""
-    keys = [format_path(path) for path in keys_without_effect(job)]
-    if not keys:
-        return []
-    message = _("without another attempt nothing comes of: {keys}").format(keys=", ".join(keys))
-    hint = _("Write recovery.on_node_failure: restart, or leave them out.")
-    return [info("not-acted-upon", keys[0], message, hint)]
+    found: list[Finding] = []
+    paths = list(keys_without_effect(job))
+    keys = [format_path(path) for path in paths if path[0] != "monitoring"]
+    if keys:
+        message = _("without another attempt nothing comes of: {keys}").format(keys=", ".join(keys))
+        hint = _("Write recovery.on_node_failure: restart, or leave them out.")
+        found.append(info("not-acted-upon", keys[0], message, hint))
+    for path in paths:
+        if path[0] == "monitoring":
+            message = _("without monitoring.on_event nothing comes of: {keys}").format(keys=format_path(path))
+            found.append(info("not-acted-upon", format_path(path), message, _("Write it, or leave this out.")))
+    return found
 
 
 def _check_variables(run: Run) -> list[Finding]:

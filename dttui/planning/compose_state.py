@@ -27,6 +27,7 @@ from dttui.spec.models import (
     Job,
     Node,
     NodeResources,
+    ResourceDefaults,
     Run,
     Section,
 )
@@ -237,7 +238,10 @@ class ComposeState:
         parts = _set_fields(self.base)
         cluster = _set_fields(self.base.cluster if self.base is not None else None)
         if self.selected:
-            cluster = {name: value for name, value in cluster.items() if name not in ("count", "gpus_per_node")}
+            each = cluster.pop("gpus_per_node", None)
+            cluster.pop("count", None)
+            if each is not None:  # It goes with a count of nodes alone.
+                parts["resources"] = _of_every_node(parts.get("resources"), each)
         shown = {
             "name": self.task_name.strip(),
             "framework": self.framework,
@@ -251,8 +255,10 @@ class ComposeState:
 
     @property
     def _gpus_of_every_node(self) -> int | None:
-        gpu = self.base.resources.gpu if self.base is not None else None
-        return gpu.count if gpu is not None else None
+        if self.base is None:
+            return None
+        gpu, each = self.base.resources.gpu, self.base.cluster.gpus_per_node
+        return gpu.count if gpu is not None and gpu.count is not None else each
 
     def _run(self) -> Run:
         run = self.base.run if self.base is not None else None
@@ -312,6 +318,12 @@ def _with_gpus(resources: NodeResources | None, count: int | None) -> NodeResour
     parts["gpu"] = GpuRequest(**gpu) if gpu else None
     parts = {name: value for name, value in parts.items() if value is not None}
     return NodeResources(**parts) if parts else None
+
+
+def _of_every_node(resources: ResourceDefaults | None, count: int) -> ResourceDefaults:
+    """Return what is asked of every node, with a number of GPUs."""
+    parts = _set_fields(resources)
+    return ResourceDefaults(**{**parts, "gpu": GpuRequest(**{**_set_fields(parts.get("gpu")), "count": count})})
 
 
 def _sorted(counts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:

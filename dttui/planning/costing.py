@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
 
-from dttui.frameworks import traits_of
+from dttui.frameworks.registry import context_degree, expert_degree, traits_of
 from dttui.i18n import _, in_a_row, joined
 from dttui.planning.cost.assumptions import (
     CLAIMED,
@@ -30,7 +30,7 @@ from dttui.planning.cost.layout import Fault, Layout, faults, usual_batch, usual
 from dttui.planning.cost.links import Links, NodeLink, slowest_inside, slowest_link
 from dttui.planning.cost.rules_of_thumb import RulesOfThumb, rules_of_thumb
 from dttui.planning.cost.shape import ModelShape, exact_count
-from dttui.planning.parallelism import context_degree, expert_degree, pipeline_degree
+from dttui.planning.parallelism import pipeline_degree
 from dttui.planning.roster import COUNTED_AT, Member
 from dttui.planning.uncounted import not_counted
 from dttui.spec.findings import Finding, info, warning

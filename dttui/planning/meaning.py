@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dttui.i18n import _
+from dttui.i18n import N_, _
 from dttui.spec.conditions import is_measured, measured_names, reported_names
 from dttui.spec.effects import keys_for_script
 from dttui.spec.findings import Finding, info, warning
@@ -19,10 +19,32 @@ SHARDING_METHODS = ("random", "random_shuffle", "sequential")
 """How the templates' scripts share data out; seeds 000 and 001 have no others."""
 SPLITTING_METHODS = ("layer_wise",)
 """How a model is cut where a script follows seed 000."""
-SEED_METRICS = ("throughput", "latency", "utilization", "loss", "bubble_time")
-"""Of seed 000, 2.6 and 4: steps or samples a second; their inverse; `gpu.utilization`; a pipeline's idle share."""
-DASHBOARD_KEYS = ("type", "name", "title", "url", "host", "port", "dir", "refresh", "panels", "metrics")
-"""What dashboards have a setting for."""
+SEED_METRICS = ("throughput", "utilization", "loss")
+"""Of seed 000, 2.6 and 4, those that dttui shows: steps, samples or tokens a second; `gpu.utilization`; the loss."""
+_OF_SCRIPTS = {
+    "latency": N_("dttui shows steps a second, whose inverse it is."),
+    "bubble_time": N_("`dttui estimate` tells which share of a step it expects to be that."),
+}
+"""The others of the seed, which scripts alone can report, and what there is instead."""
+DASHBOARD_KEYS = (
+    *("type", "name", "title", "description", "url", "host", "port", "dir", "log_dir", "logdir", "path", "refresh"),
+    *(
+        "interval",
+        "panels",
+        "metrics",
+        "project",
+        "entity",
+        "group",
+        "run",
+        "run_name",
+        "experiment",
+        "job_type",
+        "tags",
+    ),
+    *("notes", "mode", "theme", "workspace", "organization", "tracking_uri", "datasource", "uid"),
+)
+"""Settings of TensorBoard, W&B, MLflow, Grafana and their like, and of the seeds' dashboards."""
+_TEXTS = ("type", "name", "title", "host", "dir", "log_dir", "logdir", "project", "entity")
 _HIGHEST_PORT = 65535
 
 
@@ -80,6 +102,8 @@ def _kinds(strategy: Strategy) -> Iterator[tuple[PathKey, str]]:
 
 def _belongs(key: PathKey, kind: str) -> bool:
     """Whether a key goes with a kind beside its own: stages are a way to split a model, in seed 000's own section."""
+    if kind == "pipeline_parallel":
+        return key == ("model_parallel", "model_splitting")
     return kind == "model_parallel" and key[0] in ("model_parallel", "pipeline_parallel_size")
 
 
@@ -122,7 +146,8 @@ def _check_metric(job: Job, name: str, path: PathKey) -> Iterator[Finding]:
         yield warning("unknown-metric", subject, message, _("Leave it out."), path=path)
     elif not (is_measured(name) or name in {*SEED_METRICS, *reported_names(), *job.monitoring.metric_patterns}):
         message = _("dttui does not make {name} by itself: it is there where the script reports it by this name")
-        hint = did_you_mean(name, (*SEED_METRICS, *reported_names(), *measured_names()))
+        near = did_you_mean(name, (*SEED_METRICS, *reported_names(), *measured_names()))
+        hint = _(_OF_SCRIPTS[name]) if name in _OF_SCRIPTS else near
         yield info("unknown-metric", subject, message.format(name=shown(name)), hint, path=path)
 
 
@@ -142,16 +167,17 @@ def _check_dashboard(job: Job) -> Iterator[Finding]:
     for key, value in shown_by.dashboard.items():
         path = (*at, "dashboard", key)
         if key not in DASHBOARD_KEYS:
-            message = _("no dashboard has a setting {key}; there are: {known}")
-            message = message.format(key=shown(key), known=", ".join(DASHBOARD_KEYS))
-            hint = did_you_mean(key, DASHBOARD_KEYS) or _("The script has to know it: it finds it in DTTUI_CONFIG.")
-            yield warning("dashboard", format_path(path), message, hint, path=path)
+            message = _("dttui knows no setting of dashboards called {key}").format(key=shown(key))
+            near = did_you_mean(key, DASHBOARD_KEYS)
+            hint = near or _("The script has to know it: it finds it in DTTUI_CONFIG.")
+            yield (warning if near else info)("dashboard", format_path(path), message, hint, path=path)
         elif (expected := _fault(key, value)) is not None:
             message = _("expected {expected}, found {value}").format(expected=expected, value=shown(value))
             yield warning("dashboard", format_path(path), message, path=path)
         elif key in ("panels", "metrics"):
             for index, name in enumerate(value):
-                yield from _check_metric(job, name, (*path, index))
+                if isinstance(name, str):
+                    yield from _check_metric(job, name, (*path, index))
 
 
 def _fault(key: str, value: Any) -> str | None:
@@ -160,14 +186,13 @@ def _fault(key: str, value: Any) -> str | None:
         is_port = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _HIGHEST_PORT
         return None if is_port else _("a port from 1 to 65535")
     if key in ("panels", "metrics"):
-        is_list = isinstance(value, tuple) and all(isinstance(item, str) for item in value)
+        is_list = isinstance(value, tuple) and all(isinstance(item, (str, Mapping)) for item in value)
         return None if is_list else _("a list of metrics")
     if key == "url":
         is_url = isinstance(value, str) and value.startswith(("http://", "https://"))
         return None if is_url else _("an address that begins with http:// or https://")
-    if isinstance(value, (Mapping, tuple)) or value is None or value == "":
-        return _("text")
-    return None
+    is_none = isinstance(value, (Mapping, tuple)) or value is None or value == ""
+    return _("text") if key in _TEXTS and is_none else None
 
 
 def _tell_for_script(job: Job) -> Iterator[Finding]:

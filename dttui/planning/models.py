@@ -222,6 +222,15 @@ class Plan(_Value):
         return tuple(finding for finding in self.findings if finding.severity is Severity.ERROR)
 
     @property
+    def preview(self) -> Plan:
+        """It as who only looks at it is told: which nodes are meant, of which it counts as many, a launch asks."""
+        asked = (
+            finding.model_copy(update={"severity": Severity.INFO}) if finding.code == "no-nodes" else finding
+            for finding in self.findings
+        )
+        return self.model_copy(update={"findings": tuple(asked)}) if self.by_count else self
+
+    @property
     def python_inside(self) -> str | None:
         """Interpreter of the job in its container; `None` without one."""
         return (self.python or DEFAULT_PYTHON) if self.container is not None else None

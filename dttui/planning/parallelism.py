@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from dttui.frameworks import traits_of
+from dttui.frameworks.registry import context_degree, traits_of
 from dttui.i18n import _
 from dttui.spec.findings import Finding, error, info, warning
 from dttui.spec.models import Job, Strategy
@@ -116,18 +116,3 @@ def check_splitting(job: Job) -> list[Finding]:
 def pipeline_degree(strategy: Strategy) -> int | None:
     """Return the pipeline degree, from whichever of its places has it; `None` where none has."""
     return strategy.pipeline_degree
-
-
-def context_degree(job: Job) -> int:
-    """Return over how many ranks each sequence is spread; 1 where the framework has no option for that."""
-    return _of_option(job, traits_of(job.framework).context_option)
-
-
-def expert_degree(job: Job) -> int:
-    """Return over how many ranks experts are spread; 1 where the framework has no option for that."""
-    return _of_option(job, traits_of(job.framework).expert_option)
-
-
-def _of_option(job: Job, option: str | None) -> int:
-    said = job.framework_options.get(option) if option is not None else None
-    return said if type(said) is int and said > 0 else 1

@@ -22,7 +22,7 @@ from dttui.frameworks.traits import GroupForming
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.planning.aggregate import aggregate
-from dttui.planning.axioms import check_axioms, check_types, formalise
+from dttui.planning.axioms import BALANCE, check_axioms, check_types, formalise
 from dttui.planning.binding import bind
 from dttui.planning.candidates import candidates_of, check_candidates
 from dttui.planning.checkpoints import check_checkpoints, resumption_of, with_interval
@@ -92,7 +92,7 @@ def plan(
     if costed is None or costed.members != workers:
         costed = Costed(workers, *cost(job, workers, table, links, learned))
     costing, estimate = costed.costing, costed.estimate
-    job = with_interval(job, estimate)
+    given, job = job, with_interval(job, estimate)
     link = node_link(members, links or {})
     several = [member.name for member in workers if member.slots > 1]
     inside = slowest_inside(several, links or {}, "inside" if backend == "nccl" else "inside-by-gloo")
@@ -111,6 +111,8 @@ def plan(
         findings += check_collective_settings(layout, framework)
         findings += check_buckets(layout, framework, workers, link, now)
     share = estimate.communication_share if estimate is not None else None
+    of_cost = _check_cost(job, costed, workers, of_framework, now, shares)
+    is_balance_told = any(finding.code == BALANCE for finding in of_cost)
     findings = [
         *check_completeness(job),
         *check_recovery(job, inventory, members, framework),
@@ -129,11 +131,11 @@ def plan(
         *check_splitting(job),
         *check_topology(job, workers),
         *of_shares,
-        *_check_cost(job, costed, workers, of_framework, now, shares),
-        *(check_types(job, workers, table) if costing is None else ()),
+        *of_cost,
+        *(check_types(job, workers, table) if not is_balance_told else ()),
         *check_checkpoints(job, len(members)),
-        *check_meaning(job),
-        *check_unused(job),
+        *check_meaning(given),
+        *check_unused(given),
     ]
     return Plan(
         job_name=job.name,

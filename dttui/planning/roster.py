@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from dttui.agent_words import agent_text
@@ -11,7 +11,7 @@ from dttui.i18n import _, ngettext
 from dttui.inventory.models import CpuResources, Environment, GpuResources, Inventory, Resources
 from dttui.planning.aggregate import Choice
 from dttui.planning.gpu_names import gpu_type
-from dttui.spec.findings import Finding, error, info, warning
+from dttui.spec.findings import Finding, Severity, error, info, warning
 from dttui.spec.models import CpuRequest, GpuRequest, Job, Node, NodeResources
 from dttui.spec.problems import PathKey, did_you_mean
 from dttui.spec.quantities import format_bytes
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from dtagent.protocol.facts import HostFacts
 
 _MAX_NAMES = 8
+_OTHER_TYPE = "gpu-type-differs"
+"""Code of a warning: a job runs on another type of GPU, and none is proposed."""
 COUNTED_AT: PathKey = ("cluster", "count")
 """Where a job says how many nodes it has, and not which."""
 
@@ -73,7 +75,8 @@ def make_roster(job: Job, inventory: Inventory, facts: Mapping[str, HostFacts]) 
     if not job.cluster.nodes:
         findings.append(no_nodes(job, inventory))
         if job.cluster.count is not None:
-            return Roster(_counted(job, job.cluster.count), tuple(findings), by_count=True)
+            counted = _counted(job, job.cluster.count)
+            return Roster(counted, (*findings, *_not_said(counted, by_count=True)), by_count=True)
     master = job.cluster.master
     known = {item.name: item for item in inventory.environments}
     known |= {item.id: item for item in inventory.environments if item.id is not None}
@@ -119,9 +122,13 @@ def _gpus_a_node(job: Job) -> int | None:
 
 
 def _fits(environment: Environment, job: Job) -> bool:
-    """Whether an environment has as many GPUs as each node is to have, as far as it says."""
-    there = Choice(environment).gpu_count
-    return there is None or there >= (_gpus_a_node(job) or 0)
+    """Whether an environment has what the job asks of each node, as far as it says."""
+    node = Node.model_construct(id=environment.name)
+    asked = _Asked.of(job, node, ())
+    asked = replace(asked, gpu=asked.gpu.model_copy(update={"count": _gpus_a_node(job)}))
+    member = Member(environment, None, asked.gpu.count, node=node, path=COUNTED_AT)
+    found = [*_check_gpus(member, asked), *_shortages(member, asked)]
+    return all(item.severity is not Severity.ERROR and item.code != _OTHER_TYPE for item in found)
 
 
 def _counted(job: Job, count: int) -> tuple[Member, ...]:
@@ -147,11 +154,16 @@ def _counted(job: Job, count: int) -> tuple[Member, ...]:
     )
 
 
-def _not_said(members: Iterable[Member]) -> list[Finding]:
+def _not_said(members: Iterable[Member], *, by_count: bool = False) -> list[Finding]:
     """Say where the number of processes is no more than a guess."""
     unknown = [member.name for member in members if member.gpus_used is None]
     if not unknown:
         return []
+    if by_count:
+        message = _("nothing says how many GPUs each of the {count} nodes has: planned with one process each")
+        hint = _("Write cluster.gpus_per_node, or resources.gpu.count.")
+        told = message.format(count=len(unknown))
+        return [warning("gpus-not-declared", "cluster.count", told, hint, path=COUNTED_AT)]
     message = _("how many GPUs {nodes} have is not known: planned with one process each; the hosts decide at launch")
     names = ", ".join(unknown[:_MAX_NAMES]) + (", …" if len(unknown) > _MAX_NAMES else "")
     hint = _("Write resources.gpu.count into the inventory, or resources.gpu.count into the job.")
@@ -249,5 +261,5 @@ def _shortages(member: Member, asked: _Asked) -> list[Finding]:
     if gpu.type and member.gpu_types and gpu_type(gpu.type).casefold() not in map(str.casefold, member.gpu_types):
         message = _("the job asks for {wanted}, and {node} has {there}")
         message = message.format(wanted=gpu.type, node=name, there=", ".join(dict.fromkeys(member.gpu_types)))
-        findings.append(warning("gpu-type-differs", name, message, path=asked.path("gpu", "type")))
+        findings.append(warning(_OTHER_TYPE, name, message, path=asked.path("gpu", "type")))
     return findings

@@ -10,12 +10,13 @@ from dttui.frameworks import Framework
 from dttui.frameworks.base import NodeLayout, Rank
 from dttui.frameworks.parts.batches import shares_by_speed
 from dttui.frameworks.parts.config_file import SHARES_KEY
+from dttui.frameworks.registry import context_degree
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.planning.cost.assumptions import UnknownAssumptionError
 from dttui.planning.cost.hardware import GpuTable, usual_precision
 from dttui.planning.costing import Costing, gpu_types
-from dttui.planning.parallelism import context_degree, pipeline_degree
+from dttui.planning.parallelism import pipeline_degree
 from dttui.planning.roster import Member
 from dttui.spec.findings import Finding, Severity, error, info, warning
 from dttui.spec.models import Job

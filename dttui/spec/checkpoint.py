@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from dttui.i18n import _
 from dttui.spec.durations import DURATION, parse_duration
-from dttui.spec.effects import AFTER_FAILURE_ONLY, ESTIMATED, FOR_SCRIPT, LAUNCHED
+from dttui.spec.effects import AFTER_FAILURE_ONLY, ESTIMATED, LAUNCHED
 from dttui.spec.problems import PlacedValueError
 from dttui.spec.quantities import BitsPerSecond
 from dttui.spec.section import MOST_COUNT, Section
@@ -28,9 +28,9 @@ class Checkpoint(Section):
     """Directory on the hosts; relative to the working directory there. Made before the script runs."""
     shared: bool = Field(default=False, json_schema_extra=LAUNCHED)
     """Whether all hosts see the same directory: then a checkpoint outlives the host that wrote it."""
-    interval: Annotated[str, Field(pattern=DURATION)] | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    interval: Annotated[str, Field(pattern=DURATION)] | None = Field(default=None, json_schema_extra=LAUNCHED)
     """How long from one checkpoint to the next; without it what loses least, where an estimate tells that."""
-    keep: int = Field(default=3, ge=1, le=MOST_COUNT, json_schema_extra=FOR_SCRIPT)
+    keep: int = Field(default=3, ge=1, le=MOST_COUNT, json_schema_extra=LAUNCHED)
     """How many stay, the newest."""
     write_bandwidth: BitsPerSecond | None = Field(default=None, json_schema_extra=ESTIMATED)
     """At which a host writes its part of a checkpoint; 16Gbps without it."""

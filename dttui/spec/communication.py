@@ -29,9 +29,9 @@ def _bounded(text: str) -> str:
 class AllReduce(Section):
     """Settings of all-reduce."""
 
-    algorithm: Literal["ring", "tree", "butterfly"] | None = None
+    algorithm: Literal["ring", "tree", "butterfly"] | None = Field(default=None, json_schema_extra=LAUNCHED)
     """Algorithm."""
-    buffer_size: int | None = Field(default=None, gt=0)
+    buffer_size: int | None = Field(default=None, gt=0, json_schema_extra=LAUNCHED)
     """Bytes a bucket."""
     op: ReductionName | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
     """What becomes of the ranks' values; `sum` where nothing is said."""
@@ -40,28 +40,28 @@ class AllReduce(Section):
 class Broadcast(Section):
     """Settings of broadcast."""
 
-    algorithm: Literal["tree", "linear"] | None = None
+    algorithm: Literal["tree", "linear"] | None = Field(default=None, json_schema_extra=LAUNCHED)
     """Algorithm."""
 
 
 class Gather(Section):
     """Settings of gather."""
 
-    algorithm: Literal["linear", "tree"] | None = None
+    algorithm: Literal["linear", "tree"] | None = Field(default=None, json_schema_extra=LAUNCHED)
     """Algorithm."""
 
 
 class AllGather(Section):
     """Settings of all-gather."""
 
-    algorithm: Literal["ring", "tree", "linear"] | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    algorithm: Literal["ring", "tree", "linear"] | None = Field(default=None, json_schema_extra=LAUNCHED)
     """Algorithm."""
 
 
 class ReduceScatter(Section):
     """Settings of reduce-scatter."""
 
-    algorithm: Literal["ring", "tree", "butterfly"] | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    algorithm: Literal["ring", "tree", "butterfly"] | None = Field(default=None, json_schema_extra=LAUNCHED)
     """Algorithm."""
     op: ReductionName | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
     """What becomes of the ranks' values; `sum` where nothing is said."""
@@ -73,15 +73,15 @@ class CollectiveOps(Section):
     The script finds them in the file that DTTUI_CONFIG names. What stands in both places must be the same.
     """
 
-    allreduce: AllReduce | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    allreduce: AllReduce | None = None
     """All-reduce."""
-    broadcast: Broadcast | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    broadcast: Broadcast | None = None
     """Broadcast."""
-    gather: Gather | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    gather: Gather | None = None
     """Gather."""
-    allgather: AllGather | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    allgather: AllGather | None = None
     """All-gather."""
-    reduce_scatter: ReduceScatter | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    reduce_scatter: ReduceScatter | None = None
     """Reduce-scatter."""
 
 

@@ -19,6 +19,8 @@ FOR_SCRIPT: JsonDict = {"effect": "script"}
 """Handed to the script in the file that DTTUI_CONFIG names; dttui itself does nothing by it."""
 AFTER_FAILURE_ONLY: JsonDict = {**LAUNCHED, "only_with": "framework_options.elastic or recovery.on_node_failure"}
 """Acts upon jobs that go on after a failure, and upon no others."""
+ON_EVENTS_ONLY: JsonDict = {**LAUNCHED, "only_with": "monitoring.on_event"}
+"""Acts upon jobs that have something run on events, and upon no others."""
 
 
 def effect_of(model: type[BaseModel], name: str) -> str | None:
@@ -33,19 +35,22 @@ def keys_without_effect(job: BaseModel) -> Iterator[PathKey]:
     goes_on = getattr(job, "framework_options", {}).get("elastic") is not None
     # Another attempt may begin on other hosts, too.
     goes_on = goes_on or getattr(getattr(job, "recovery", None), "action", "stop") != "stop"
+    has_hook = getattr(getattr(job, "monitoring", None), "on_event", None) is not None
+    is_met = {AFTER_FAILURE_ONLY["only_with"]: goes_on, ON_EVENTS_ONLY["only_with"]: has_hook}
     for section, name, path in _said(job):
         extra = type(section).model_fields[name].json_schema_extra
-        if isinstance(extra, dict) and "only_with" in extra and not goes_on:
+        if isinstance(extra, dict) and not is_met.get(extra.get("only_with"), True):
             yield path
 
 
 def keys_for_script(job: BaseModel) -> Iterator[PathKey]:
     """Yield the keys of a job that say something and that its script alone acts upon, but for its own `settings`."""
     for section, name, path in _said(job):
-        if effect_of(type(section), name) == "script" and path != ("settings",):
-            value = getattr(section, name)
-            below = [(*path, *inner) for _section, _name, inner in _said(value)] if isinstance(value, BaseModel) else []
-            yield from below or [path]
+        if effect_of(type(section), name) != "script" or path == ("settings",):
+            continue
+        value = getattr(section, name)
+        if not isinstance(value, tuple) or any(not isinstance(item, BaseModel) for item in value):
+            yield path  # Of a list, those items are meant that say nothing else.
 
 
 def _said(section: BaseModel, path: PathKey = ()) -> Iterator[tuple[BaseModel, str, PathKey]]:

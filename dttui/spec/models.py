@@ -389,7 +389,7 @@ class Job(Section):
 
     name: Label = Field(max_length=120)
     """Name of the job."""
-    version: str = "1.0.0"
+    version: str = Field(default="1.0.0", json_schema_extra=FOR_SCRIPT)
     """Version of the document, the person's own."""
     framework: FrameworkName | None = None
     """How it is launched."""
@@ -421,6 +421,14 @@ class Job(Section):
     `false` is for ranks that train apart."""
     recovery: Recovery = Recovery()
     """What happens after a failure."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> Job:
+        here, gpu = self.cluster.gpus_per_node, self.resources.gpu
+        if here is not None and gpu is not None and gpu.count not in (None, here):
+            message = _("this is not what {other} says; give it once").format(other="resources.gpu.count")
+            raise PlacedValueError((("cluster", "gpus_per_node"), message))
+        return self
 
 
 class JobDocument(Section):

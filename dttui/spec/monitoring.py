@@ -10,7 +10,7 @@ from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, fiel
 from dttui.i18n import _
 from dttui.spec.conditions import parse_metric, parse_metric_pattern, parse_pattern, parse_state
 from dttui.spec.durations import DURATION, parse_duration
-from dttui.spec.effects import FOR_SCRIPT, LAUNCHED
+from dttui.spec.effects import FOR_SCRIPT, LAUNCHED, ON_EVENTS_ONLY
 from dttui.spec.free_values import FreeValues
 from dttui.spec.problems import check_exactly_one
 from dttui.spec.quantities import Bytes
@@ -162,7 +162,7 @@ WatchedMetric = Annotated[
 class Monitoring(Section):
     """What is watched."""
 
-    metrics: tuple[WatchedMetric, ...] = ()
+    metrics: tuple[WatchedMetric, ...] = Field(default=(), json_schema_extra=FOR_SCRIPT)
     """Names of metrics that the script is to report, an open list; or each with the regular expression that finds it in
     the ranks' output. A plan names those that nobody makes."""
     alerts: tuple[Alert, ...] = Field(default=(), max_length=32)
@@ -171,14 +171,9 @@ class Monitoring(Section):
     """A command that says on each host whether the job goes well."""
     on_event: tuple[Text, ...] | None = Field(default=None, min_length=1)
     """Program and arguments, run on the login node for each event, which is JSON on its standard input; no shell."""
-    on_event_kinds: tuple[ToldKind, ...] = (
-        "alert",
-        "metric_alert",
-        "hang",
-        "health",
-        "straggler",
-        "rank_failed",
-        "outcome",
+    on_event_kinds: tuple[ToldKind, ...] = Field(
+        default=("alert", "metric_alert", "hang", "health", "straggler", "rank_failed", "outcome"),
+        json_schema_extra=ON_EVENTS_ONLY,
     )
     """Events that it is run for."""
     log_cap: Annotated[Bytes, AfterValidator(_bounded)] = Field(

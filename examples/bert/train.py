@@ -29,8 +29,10 @@ if TYPE_CHECKING:  # the name by which a type checker in the repository's root k
 else:
     from recipe import Recipe
 
+OF_JOB: dict[str, Any] = {}
+"""What the job says, where dttui does not start this: `dttui init --from` writes it here."""
 TOLD = os.environ.get("DTTUI_CONFIG")
-CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else {}
+CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else OF_JOB
 MODEL: dict[str, Any] = {"layers": 4, "hidden_size": 64, "heads": 4, "seq_length": 64} | (CONFIG.get("model") or {})
 OWN = {"steps": 60, "seed": 1, "masked_percent": 15, "checkpoint_every": None}
 SETTINGS: dict[str, Any] = OWN | (CONFIG.get("settings") or {})

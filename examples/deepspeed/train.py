@@ -21,10 +21,15 @@ from deepspeed import comm as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
-CONTEXT = 64
-WIDTH = 64
+OF_JOB: dict[str, Any] = {}
+"""What the job says, where dttui does not start this: `dttui init --from` writes it here."""
 TOLD = os.environ.get("DTTUI_CONFIG")
-CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else {}
+CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else OF_JOB
+MODEL: dict[str, Any] = {"layers": 2, "hidden_size": 64, "heads": 4, "seq_length": 64} | (CONFIG.get("model") or {})
+CONTEXT, WIDTH = MODEL["seq_length"], MODEL["hidden_size"]
+SETTINGS: dict[str, Any] = {"steps": 100, "seed": 1, "checkpoint_every": None} | (CONFIG.get("settings") or {})
+BESIDE = Path(__file__).with_name("ds_config.json")
+"""DeepSpeed's own configuration, where no argument names one: `dttui init --from` writes it too."""
 CHECKPOINT: dict[str, Any] = CONFIG.get("checkpoint") or {}
 KEPT = CHECKPOINT.get("keep") or 3
 """How many checkpoints stay, the newest."""
@@ -37,9 +42,9 @@ BEFORE = os.environ.get("DTTUI_RESUME_FROM")
 class Block(nn.Module):
     """Attention to what came before, then a layer of neurons."""
 
-    def __init__(self, heads: int = 4) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads = MODEL["heads"]
         self.before, self.between = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
         self.attention, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
         self.neurons = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
@@ -56,10 +61,10 @@ class Block(nn.Module):
 class Model(nn.Module):
     """Predicts each next byte; its output is the loss."""
 
-    def __init__(self, layers: int = 2) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.bytes, self.places = nn.Embedding(256, WIDTH), nn.Embedding(CONTEXT, WIDTH)
-        self.blocks = nn.Sequential(*(Block() for _ in range(layers)))
+        self.blocks = nn.Sequential(*(Block() for _ in range(MODEL["layers"])))
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 256)
 
     def forward(self, samples: Tensor) -> Tensor:
@@ -141,11 +146,14 @@ def is_due(step: int, kept_at: float, options: argparse.Namespace, device: Any) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=100, help="(%(default)s)")
-    every = None if INTERVAL_S else 30
+    parser.add_argument("--steps", type=int, default=SETTINGS["steps"], help="(%(default)s)")
+    every = SETTINGS["checkpoint_every"] or (None if INTERVAL_S else 30)
     parser.add_argument("--checkpoint-every", type=int, default=every, help="steps (%(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="of the weights and of the data (%(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=SETTINGS["seed"], help="of the weights and of the data (%(default)s)"
+    )
     options = deepspeed.add_config_arguments(parser).parse_args()
+    options.deepspeed_config = options.deepspeed_config or str(BESIDE)
     text = read_text()
     torch.manual_seed(options.seed)
     model = Model()

@@ -30,6 +30,15 @@ class Samples:
         self.bytes = torch.frombuffer(bytearray(data), dtype=torch.uint8)
         self.digest = hashlib.sha256(data).hexdigest()
 
+    def steps(self, epochs: int) -> int:
+        """How many steps go through the whole text so often; one at least."""
+        return int(max(1, epochs * len(self.bytes) // (self.options.batch_size * self.options.block_size)))
+
+    def fewest(self, world_size: int) -> int:
+        """How many samples of a step the rank has that has least."""
+        shares = self.options.shares
+        return int(self.options.batch_size // world_size if shares is None else min(shares))
+
     def share(self, step: int, rank: int, world_size: int) -> Tensor:
         """What `rank` trains on in `step`: every `world_size`-th sample, or its share; (samples, block size + 1)."""
         batch, block = self.options.batch_size, self.options.block_size

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -35,9 +34,9 @@ class Shape:
 class Block(nn.Module):
     """Causal self-attention and a feed-forward layer, each normalised first and added to its input."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, dropout: float) -> None:
         super().__init__()
-        self.heads = shape.heads
+        self.heads, self.dropout = shape.heads, dropout
         self.attention_norm = nn.LayerNorm(shape.width)
         self.query_key_value = nn.Linear(shape.width, 3 * shape.width, bias=False)
         self.attention_out = nn.Linear(shape.width, shape.width, bias=False)
@@ -51,20 +50,23 @@ class Block(nn.Module):
         heads = self.query_key_value(self.attention_norm(stream)).view(batch, time, 3, self.heads, -1)
         query, key, value = heads.permute(2, 0, 3, 1, 4)  # each (batch, heads, time, width / heads)
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        stream = stream + self.attention_out(mixed.transpose(1, 2).reshape(batch, time, width))
+        stream = stream + self._dropped(self.attention_out(mixed.transpose(1, 2).reshape(batch, time, width)))
         hidden = functional.gelu(self.feed_forward_in(self.feed_forward_norm(stream)))
-        return stream + cast(Tensor, self.feed_forward_out(hidden))
+        return stream + self._dropped(self.feed_forward_out(hidden))
+
+    def _dropped(self, stream: Tensor) -> Tensor:
+        return functional.dropout(stream, self.dropout, self.training)
 
 
 class GPT(nn.Module):
     """Predicts the next byte from the bytes before it."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, dropout: float = 0.0) -> None:
         super().__init__()
         self.shape = shape
         self.tokens = nn.Embedding(VOCABULARY, shape.width)
         self.positions = nn.Embedding(shape.block_size, shape.width)
-        self.blocks = nn.Sequential(*(Block(shape) for _ in range(shape.layers)))
+        self.blocks = nn.Sequential(*(Block(shape, dropout) for _ in range(shape.layers)))
         self.norm = nn.LayerNorm(shape.width)
         for name, parameter in self.named_parameters():
             if name.endswith("_out.weight"):  # what feeds the residual stream starts smaller the deeper the model is

@@ -9,6 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
+OWN = ("steps", "epochs", "seed", "checkpoint_every")
+"""Settings of a job that are options here; recipe.py reads the others."""
+OF_JOB: dict[str, Any] = {}
+"""What the job says, where dttui does not start this: `dttui init --from` writes it here."""
+
 
 def refuse(message: str) -> NoReturn:
     """End this process with exit code 2: what was asked for cannot be done."""
@@ -21,7 +26,8 @@ def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="train.py", description="Train a small GPT on the bytes of a text.")
     add = parser.add_argument
     add("--text", type=Path, default=Path(__file__).parent, help="a text file, or a directory with a corpus.txt")
-    add("--steps", type=_positive, default=100, help="optimizer steps of the whole run (%(default)s)")
+    add("--steps", type=_positive, help="optimizer steps of the whole run (100)")
+    add("--epochs", type=_positive, help="how often the whole text is gone through, where nothing says the steps")
     add("--batch-size", type=_positive, default=16, help="samples a step, shared out among all ranks (%(default)s)")
     add("--shares", type=_shares, help="samples of each rank in a step, 6,2,8; without it as equal as can be")
     add("--tell-speed", action="store_true", help="report how many samples a second each rank computes by itself")
@@ -29,7 +35,7 @@ def read_options() -> argparse.Namespace:
     add("--layers", type=_positive, default=2, help="(%(default)s)")
     add("--heads", type=_positive, default=4, help="(%(default)s)")
     add("--width", type=_positive, default=96, help="a multiple of --heads (%(default)s)")
-    add("--lr", type=float, default=5e-3, help="highest learning rate, after the warm-up (%(default)s)")
+    add("--lr", type=float, help="highest learning rate, after the warm-up (0.005)")
     add("--seed", type=int, default=0, help="of the first weights, and of the data without --data-seed (%(default)s)")
     add("--data-seed", type=int, help="of the choice of samples")
     add("--sharding", type=_sharding, default="random", help="how samples are chosen: random or sequential")
@@ -44,12 +50,14 @@ def read_options() -> argparse.Namespace:
     add("--fail-at-step", type=int, help="fault injection: fail before this step, in the first attempt")
     add("--fail-rank", type=int, default=0, help="the rank that fails (%(default)s)")
     add("--exit-code", type=int, help="what it exits with; without it, it raises an exception")
-    parser.set_defaults(**_dttui_settings())
+    parser.set_defaults(**_of_job())
     options = parser.parse_args()
     if options.width % options.heads:
         parser.error(f"--width {options.width} is not a multiple of --heads {options.heads}")
     if options.shares is not None and sum(options.shares) != options.batch_size:
         parser.error(f"--shares make {sum(options.shares)} samples, and --batch-size says {options.batch_size}")
+    if options.steps is None and options.epochs is None:
+        options.steps = 100
     if options.checkpoint_every is None and options.checkpoint_interval is None:
         options.checkpoint_every = 50
     if options.data_seed is None:
@@ -59,30 +67,42 @@ def read_options() -> argparse.Namespace:
     return options
 
 
-def _dttui_settings() -> dict[str, str]:
-    """What DTTUI_CONFIG says, by the names of the options; keys that mean nothing to this script are left alone."""
-    source = os.environ.get("DTTUI_CONFIG")
-    if not source:
-        return {}
+def _of_job() -> dict[str, Any]:
+    """What the job says, by the names of the options, and its `settings` and `precision`.
+
+    It is in the file that DTTUI_CONFIG names; keys that mean nothing to this script are left alone.
+    """
+    told = os.environ.get("DTTUI_CONFIG")
     try:
-        config: dict[str, Any] = json.loads(Path(source).read_text(encoding="utf-8"))
-        data = (config.get("strategy") or {}).get("data_parallel") or {}
-        sharding, dataset = config.get("data_sharding") or {}, config.get("dataset")
-        checkpoint = config.get("checkpoint") or {}
-        found = {
-            "batch_size": config.get("batch_size"),
-            "shares": ",".join(map(str, config.get("shares") or [])) or None,
-            "sharding": sharding.get("method") or sharding.get("strategy"),
-            "data_seed": sharding.get("seed"),
-            "collective_timeout": (config.get("distributed") or {}).get("timeout_s"),
-            "checkpoint_interval": checkpoint.get("interval_s"),
-            "keep_checkpoints": checkpoint.get("keep"),
-            "tell_speed": data.get("shares") not in (None, "equal") or None,
-            "text": dataset.get("path") if isinstance(dataset, dict) else None,
-        }
+        config: dict[str, Any] = json.loads(Path(told).read_text(encoding="utf-8")) if told else OF_JOB
+        model, settings = config.get("model") or {}, config.get("settings") or {}
+        # As text, which argparse checks.
+        options = {name: str(value) for name, value in _options(config, model, settings).items() if value is not None}
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        refuse(f"DTTUI_CONFIG names {source}, which is not a JSON object of settings: {error}")
-    return {option: str(value) for option, value in found.items() if value is not None}  # argparse checks strings
+        refuse(f"DTTUI_CONFIG names {told}, which is not a JSON object of settings: {error}")
+    return {**options, "settings": settings, "precision": model.get("precision")}
+
+
+def _options(config: dict[str, Any], model: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    data = (config.get("strategy") or {}).get("data_parallel") or {}
+    sharding, dataset = config.get("data_sharding") or {}, config.get("dataset")
+    checkpoint = config.get("checkpoint") or {}
+    return {
+        "batch_size": config.get("batch_size"),
+        "shares": ",".join(map(str, config.get("shares") or [])) or None,
+        "sharding": sharding.get("method") or sharding.get("strategy"),
+        "data_seed": sharding.get("seed"),
+        "collective_timeout": (config.get("distributed") or {}).get("timeout_s"),
+        "checkpoint_interval": checkpoint.get("interval_s"),
+        "keep_checkpoints": checkpoint.get("keep"),
+        "tell_speed": data.get("shares") not in (None, "equal") or None,
+        "text": dataset.get("path") if isinstance(dataset, dict) else None,
+        "layers": model.get("layers"),
+        "width": model.get("hidden_size"),
+        "heads": model.get("heads"),
+        "block_size": model.get("seq_length"),
+        **{name: settings.get(name) for name in OWN},
+    }
 
 
 def _positive(text: str) -> int:

@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 import traceback
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.functional import cross_entropy
@@ -35,15 +37,23 @@ if TYPE_CHECKING:  # the names by which a type checker in the repository's root 
     from examples.gpt.checkpoint import load_everywhere, newest_complete, save
     from examples.gpt.data import Samples
     from examples.gpt.model import GPT, Shape
-    from examples.gpt.settings import read_options, refuse
+    from examples.gpt.recipe import Recipe
+    from examples.gpt.settings import OWN, read_options, refuse
 else:
     from checkpoint import load_everywhere, newest_complete, save
     from data import Samples
     from model import GPT, Shape
-    from settings import read_options, refuse
+    from recipe import Recipe
+    from settings import OWN, read_options, refuse
 
 STOPPED = 128 + signal.SIGTERM
 """Exit code of a run that was asked to stop, so that nobody takes it for a finished one."""
+
+
+LEFT_OUT = ("mixup", "cutmix", "auto_augment")
+"""Settings of which nothing comes: a text is not mixed."""
+OF_RATE = {"warmup_steps", "scheduler", "min_lr"}
+"""Settings by one of which the learning rate follows recipe.py, and not the curve that it has here by itself."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +93,23 @@ def join(limit_s: float | None) -> Place:
     return Place(dist.get_rank(), dist.get_world_size(), backend, device)
 
 
-def learning_rate(step: int, options: argparse.Namespace) -> float:
-    """Up in the first tenth of the run, then down along a cosine to a tenth."""
+def make_recipe(options: argparse.Namespace) -> Recipe:
+    """How the job's settings have it trained; a learning rate of the command line counts before theirs."""
+    said = options.settings | ({} if options.lr is None else {"learning_rate": options.lr})
+    usual = {"learning_rate": 5e-3, "weight_decay": 0.1, "gradient_clipping": 1.0, "scheduler": "cosine"}
+    try:
+        recipe = Recipe(said, **usual, warmup_steps=options.steps // 10)
+    except SystemExit as error:
+        refuse(str(error))
+    options.lr = recipe["learning_rate"]
+    recipe.values["min_lr"] = recipe.said.get("min_lr", options.lr / 10)
+    return recipe
+
+
+def learning_rate(step: int, options: argparse.Namespace, recipe: Recipe) -> float:
+    """As the job says it; else up in the first tenth of the run, then down along a cosine to a tenth."""
+    if OF_RATE & recipe.said.keys():
+        return float(options.lr * recipe.factor(step - 1, options.steps))
     warm_up = step / max(1, options.steps // 10)
     cosine = 0.55 + 0.45 * math.cos(math.pi * step / options.steps)
     return float(options.lr * min(warm_up, cosine))
@@ -131,12 +156,14 @@ def fail(options: argparse.Namespace) -> None:
 class Run:
     """One training run of this rank: model, optimizer, data, and the step they have reached."""
 
-    def __init__(self, options: argparse.Namespace, place: Place, samples: Samples) -> None:
-        self.options, self.place, self.samples, self.step = options, place, samples, 0
+    def __init__(self, options: argparse.Namespace, place: Place, samples: Samples, recipe: Recipe) -> None:
+        self.options, self.place, self.samples, self.recipe, self.step = options, place, samples, recipe, 0
         self.shape = Shape(options.block_size, options.layers, options.heads, options.width)
         torch.manual_seed(options.seed)
-        self.model = GPT(self.shape).to(place.device)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=options.lr, betas=(0.9, 0.95), weight_decay=0.1)
+        self.model = GPT(self.shape, recipe["dropout"]).to(place.device)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), options.lr, betas=(0.9, 0.95), **recipe.decay())
+        self.computed_in = recipe.computed_in(options.precision)
+        self.scaler = recipe.scaler(place.device.type, self.computed_in)
         names = ("steps", "batch_size", "lr", "data_seed", "sharding")
         self.settings = {name: getattr(options, name) for name in names} | {"text": samples.digest}
         self.resume()
@@ -191,9 +218,18 @@ class Run:
             return bool(self.step % self.options.checkpoint_every == 0)
         return bool(time.monotonic() - self.kept_at >= self.options.checkpoint_interval)
 
+    def loss_of(self, samples: Tensor) -> Tensor:
+        """A share of the mean over the whole batch, not a mean of its own: ranks may hold unequal shares."""
+        with torch.autocast(self.place.device.type, self.computed_in, enabled=self.computed_in is not None):
+            logits = self.parallel(samples[:, :-1])
+        told = {"reduction": "sum", "label_smoothing": self.recipe["label_smoothing"]}
+        total = cross_entropy(logits.float().flatten(0, 1), samples[:, 1:].flatten(), **told)
+        loss: Tensor = total / (self.options.batch_size * self.options.block_size)
+        return loss
+
     def train(self) -> int:
         """Make the remaining steps; return the exit code."""
-        options, place = self.options, self.place
+        options, place, recipe = self.options, self.place, self.recipe
         report = Report(options, place, self.step)
         first = self.step + 1
         while self.step < options.steps:
@@ -202,25 +238,29 @@ class Run:
                 fail(options)
             began, own_speed = time.monotonic(), None
             batch = self.samples.share(step, place.rank, place.world_size).to(place.device)
-            logits = self.parallel(batch[:, :-1])
-            # A share of the mean over the whole batch, not a mean of its own: ranks may hold unequal shares.
-            loss = cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten(), reduction="sum")
-            loss = loss / (options.batch_size * options.block_size)
-            if (
-                options.tell_speed and report.is_due(step) and step != first
-            ):  # The first one loads what the others have.
-                loss.item()  # Waits for the GPU; the backward pass waits for the other ranks as well.
-                own_speed = len(batch) / (time.monotonic() - began)
-            (loss * place.world_size).backward()  # DDP divides by the world size again
-            totals = torch.stack((loss.detach(), loss.new_tensor(float(self.asked_to_stop))))
+            total = torch.zeros((), device=place.device)
+            parts = recipe.parts(self.samples.fewest(place.world_size), batch)
+            for number, (part,) in enumerate(parts, 1):
+                with self.parallel.no_sync() if number < len(parts) else nullcontext():
+                    loss = self.loss_of(part)
+                    is_last = number == len(parts) and step != first  # The first step loads what the others have.
+                    if options.tell_speed and report.is_due(step) and is_last:
+                        loss.item()  # Waits for the GPU; the backward pass waits for the other ranks as well.
+                        own_speed = len(batch) / (time.monotonic() - began)
+                    # DDP divides by the world size again.
+                    self.scaler.scale(loss * place.world_size).backward()  # type: ignore[no-untyped-call]  # so in torch
+                total += loss.detach()
+            totals = torch.stack((total, total.new_tensor(float(self.asked_to_stop))))
             dist.all_reduce(totals)
             mean_loss, stop = totals.tolist()
             if not math.isfinite(mean_loss):
                 print(f"train.py: error: the loss is {mean_loss} at step {step}: lower --lr", file=sys.stderr)
                 return 1
-            gradient_norm = clip_grad_norm_(self.model.parameters(), 1.0)
-            rate = self.optimizer.param_groups[0]["lr"] = learning_rate(step, options)
-            self.optimizer.step()
+            self.scaler.unscale_(self.optimizer)
+            gradient_norm = clip_grad_norm_(self.model.parameters(), recipe["gradient_clipping"] or math.inf)
+            rate = self.optimizer.param_groups[0]["lr"] = learning_rate(step, options, recipe)
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
             self.optimizer.zero_grad()
             self.step = step
             if report.is_due(step):
@@ -237,12 +277,15 @@ class Run:
 def main() -> int:
     options = read_options()
     samples = Samples(options)
+    options.steps = options.steps or samples.steps(options.epochs)
+    recipe = make_recipe(options)
     place = join(options.collective_timeout)
     if options.batch_size < place.world_size:
         refuse(f"--batch-size {options.batch_size} leaves some of the {place.world_size} ranks without a sample")
     if options.shares is not None and len(options.shares) != place.world_size:
         refuse(f"--shares name {len(options.shares)} ranks, and there are {place.world_size}")
-    run = Run(options, place, samples)
+    run = Run(options, place, samples, recipe)
+    recipe.tell_unread(OWN, LEFT_OUT)
     if place.rank == 0:
         parameters = sum(parameter.numel() for parameter in run.model.parameters())
         print(
@@ -251,6 +294,7 @@ def main() -> int:
     code = run.train()
     if code == 0 and place.rank == 0 and options.sample > 0:
         dice = torch.Generator().manual_seed(options.seed)
+        run.model.eval()
         print(run.model.generate(b"\n", options.sample, dice).decode(errors="replace"))
     dist.barrier()
     dist.destroy_process_group()

@@ -27,9 +27,12 @@ else:
 
 CONTEXT = 64
 WIDTH = 96
+OF_JOB: dict[str, Any] = {}
+"""What the job says, where dttui does not start this: `dttui init --from` writes it here."""
 TOLD = os.environ.get("DTTUI_CONFIG")
-CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else {}
+CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else OF_JOB
 SETTINGS: dict[str, Any] = CONFIG.get("settings") or {}
+OWN = ("steps", "epochs", "seed", "checkpoint_every")
 RECIPE = Recipe(SETTINGS, learning_rate=0.01)
 """Learning rate, schedule, regularisation and the rest that all templates call alike; see recipe.py."""
 COMPUTED_IN = RECIPE.computed_in((CONFIG.get("model") or {}).get("precision"))
@@ -131,10 +134,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=SETTINGS.get("steps", 100), help="(%(default)s)")
     parser.add_argument("--epochs", type=int, default=SETTINGS.get("epochs"), help="times the text, instead of --steps")
-    every = None if INTERVAL_S else 30
+    every = SETTINGS.get("checkpoint_every") or (None if INTERVAL_S else 30)
     parser.add_argument("--checkpoint-every", type=int, default=every, help="steps (%(default)s)")
     parser.add_argument("--learning-rate", type=float, default=RECIPE["learning_rate"], help="(%(default)s)")
-    seed = (CONFIG.get("data_sharding") or {}).get("seed") or SETTINGS.get("seed", 1)
+    drawn = (CONFIG.get("data_sharding") or {}).get("seed")
+    seed = SETTINGS.get("seed", 1) if drawn is None else drawn
     parser.add_argument("--seed", type=int, default=seed, help="of the weights and of the data (%(default)s)")
     options = parser.parse_args()
     batch = CONFIG.get("batch_size") or 8 * int(os.environ.get("HOROVOD_SIZE", "1"))
@@ -161,7 +165,7 @@ def main() -> None:
     )
     directory = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
     first = resume(model, optimizer, directory)
-    RECIPE.tell_unread(("steps", "epochs", "seed"), LEFT_OUT)
+    RECIPE.tell_unread(OWN, LEFT_OUT)
     kept_at = time.monotonic()
     for step in range(first, options.steps):
         for group in optimizer.param_groups:

@@ -30,8 +30,12 @@ from megatron.core.transformer import TransformerConfig
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+OF_JOB: dict[str, Any] = {}
+"""What the job says, where dttui does not start this: `dttui init --from` writes it here."""
 TOLD = os.environ.get("DTTUI_CONFIG")
-CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else {}
+CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else OF_JOB
+BESIDE = Path(__file__).with_name("megatron_args.txt")
+"""Arguments, one a line, where dttui does not start this and give them: `dttui init --from` writes it."""
 CHECKPOINT: dict[str, Any] = CONFIG.get("checkpoint") or {}
 KEPT = CHECKPOINT.get("keep") or 3
 """How many checkpoints stay, the newest."""
@@ -73,7 +77,8 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--distributed-backend", default=os.environ.get("DTTUI_BACKEND", "gloo"))
     parser.add_argument("--lr", type=float, default=3e-3, help="(%(default)s)")
     parser.add_argument("--save", type=Path, default=os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
-    options, others = parser.parse_known_args()
+    of_job = [] if TOLD or not BESIDE.exists() else BESIDE.read_text(encoding="utf-8").splitlines()
+    options, others = parser.parse_known_args([*of_job, *sys.argv[1:]])
     if others and os.environ.get("RANK") == "0":
         print("not for this script:", *others, file=sys.stderr)
     return options

@@ -27,10 +27,13 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+OF_JOB: dict[str, Any] = {}
+"""What the job says, where dttui does not start this, by variable: `dttui init --from` writes it here."""
+
 
 def read_json(variable: str) -> dict[str, Any]:
     path = os.environ.get(variable)
-    found: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
+    found: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8")) if path else OF_JOB.get(variable, {})
     return found
 
 
@@ -40,7 +43,7 @@ OWN = {"steps": 60, "seed": 1, "checkpoint_every": None}
 SETTINGS = OWN | (CONFIG.get("settings") or {})
 RECIPE = Recipe(CONFIG.get("settings") or {}, learning_rate=3e-3, weight_decay=0.01)
 """Learning rate, schedule, regularisation and the rest that all templates call alike; see recipe.py."""
-OF_IMAGES = ("mixup", "cutmix", "auto_augment", "mixed_precision")
+LEFT_OUT = ("mixup", "cutmix", "auto_augment", "mixed_precision")
 """Of these nothing comes: a text is not mixed, and the sharding says in what layers compute."""
 CONTEXT, WIDTH = MODEL["seq_length"], MODEL["hidden_size"]
 
@@ -240,7 +243,7 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), RECIPE["learning_rate"], **RECIPE.decay())
     in_halves = (SHARDING.get("mp_policy") or {}).get("param_dtype") == "float16"
     scaler = RECIPE.scaler(device.type, torch.float16 if in_halves else None)
-    RECIPE.tell_unread(OWN, OF_IMAGES)
+    RECIPE.tell_unread(OWN, LEFT_OUT)
     text, batch = read_text(), CONFIG.get("batch_size") or 8 * dist.get_world_size()
     if batch < dist.get_world_size():
         raise SystemExit(f"a batch of {batch} samples leaves some of the {dist.get_world_size()} ranks without one")

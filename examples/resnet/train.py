@@ -33,12 +33,16 @@ try:  # with the buckets and the compression that the job says, where dttui has 
 except ImportError:
     data_parallel = DistributedDataParallel  # type: ignore[assignment]  # torch's own takes the same
 
+OF_JOB: dict[str, Any] = {}
+"""What the job says, where dttui does not start this: `dttui init --from` writes it here."""
 TOLD = os.environ.get("DTTUI_CONFIG")
-CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else {}
+CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else OF_JOB
 OWN = {"layers": [1, 1], "width": 8, "image_size": 16, "classes": 10, "images": 960, "epochs": 2, "momentum": 0.9}
 SETTINGS: dict[str, Any] = OWN | (CONFIG.get("settings") or {})
 RECIPE = Recipe(CONFIG.get("settings") or {}, learning_rate=0.1, weight_decay=1e-4)
 """Learning rate, schedule, regularisation and the rest that all templates call alike; see recipe.py."""
+LEFT_OUT = ("dropout",)
+"""Of this nothing comes: batches are normalised instead."""
 COMPUTED_IN = RECIPE.computed_in((CONFIG.get("model") or {}).get("precision"))
 """In what the layers compute; weights, their gradients and the optimizer stay in 32 bits."""
 SHARDING: dict[str, Any] = CONFIG.get("data_sharding") or {}
@@ -171,7 +175,7 @@ def main() -> None:
     )
     workers = CONFIG.get("num_workers") or 0
     loader = DataLoader(images, batch // world_size, sampler=sampler, num_workers=workers, drop_last=True)
-    RECIPE.tell_unread(OWN)
+    RECIPE.tell_unread(OWN, LEFT_OUT)
     if not loader:
         raise SystemExit(f"a batch of {batch} images cannot be had of {len(images)}")
     kept_at = time.monotonic()

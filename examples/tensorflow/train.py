@@ -23,7 +23,11 @@ WIDTH = 32
 BEFORE = os.environ.get("DTTUI_RESUME_FROM")
 """A checkpoint of an attempt before, to go on from where the directory has none."""
 
-CONFIG: dict[str, Any] = json.loads(Path(os.environ.get("DTTUI_CONFIG", os.devnull)).read_text("utf-8") or "{}")
+OF_JOB: dict[str, Any] = {}
+"""What the job says, where dttui does not start this: `dttui init --from` writes it here."""
+TOLD = os.environ.get("DTTUI_CONFIG")
+CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else OF_JOB
+SETTINGS = {"steps": 100, "learning_rate": 0.003, "seed": 1, "checkpoint_every": None} | (CONFIG.get("settings") or {})
 CHECKPOINT: dict[str, Any] = CONFIG.get("checkpoint") or {}
 KEPT = CHECKPOINT.get("keep") or 3
 """How many checkpoints stay, the newest."""
@@ -135,11 +139,12 @@ def step_of(folder: Path) -> int:
 
 def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=100, help="(%(default)s)")
-    every = None if INTERVAL_S else 30
+    parser.add_argument("--steps", type=int, default=SETTINGS["steps"], help="(%(default)s)")
+    every = SETTINGS["checkpoint_every"] or (None if INTERVAL_S else 30)
     parser.add_argument("--checkpoint-every", type=int, default=every, help="steps (%(default)s)")
-    parser.add_argument("--learning-rate", type=float, default=0.003, help="(%(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="of the weights and of the data (%(default)s)")
+    rate, seed = SETTINGS["learning_rate"], SETTINGS["seed"]
+    parser.add_argument("--learning-rate", type=float, default=rate, help="(%(default)s)")
+    parser.add_argument("--seed", type=int, default=seed, help="of the weights and of the data (%(default)s)")
     return parser.parse_args()
 
 

@@ -32,15 +32,18 @@ try:  # with the buckets and the compression that the job says, where dttui has 
 except ImportError:
     data_parallel = DistributedDataParallel  # type: ignore[assignment]  # torch's own takes the same
 
+OF_JOB: dict[str, Any] = {}
+"""What the job says, where dttui does not start this: `dttui init --from` writes it here."""
 TOLD = os.environ.get("DTTUI_CONFIG")
-CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else {}
-MODEL: dict[str, Any] = {"layers": 2, "hidden_size": 64, "heads": 4, "precision": "bf16"} | (CONFIG.get("model") or {})
+CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else OF_JOB
+MODEL: dict[str, Any] = {"layers": 2, "hidden_size": 64, "heads": 4} | (CONFIG.get("model") or {})
 OWN = {"image_size": 16, "patch_size": 4, "classes": 10, "steps": 60, "seed": 1, "checkpoint_every": None}
 SETTINGS: dict[str, Any] = OWN | (CONFIG.get("settings") or {})
-RECIPE = Recipe(CONFIG.get("settings") or {}, learning_rate=2e-3, warmup_steps=10, weight_decay=0.01)
+USUAL = {"learning_rate": 2e-3, "warmup_steps": 10, "weight_decay": 0.01, "mixed_precision": True}
+RECIPE = Recipe(CONFIG.get("settings") or {}, **USUAL)
 """Learning rate, schedule, regularisation and the rest that all templates call alike; see recipe.py."""
 SHARDING: dict[str, Any] = CONFIG.get("data_sharding") or {}
-SEED = SHARDING.get("seed") or SETTINGS["seed"]
+SEED = SETTINGS["seed"] if SHARDING.get("seed") is None else SHARDING["seed"]
 LIMIT_S = (CONFIG.get("distributed") or {}).get("timeout_s")
 """How long a rank waits in a collective for the others; without it, as long as torch does by itself."""
 DIRECTORY = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
@@ -52,7 +55,7 @@ KEPT = CHECKPOINT.get("keep") or 3
 INTERVAL_S: float = CHECKPOINT.get("interval_s") or 0
 """From one to the next, where the settings do not say it in steps."""
 SETTINGS["checkpoint_every"] = SETTINGS["checkpoint_every"] or (None if INTERVAL_S else 30)
-COMPUTED_IN = RECIPE.computed_in(MODEL["precision"])
+COMPUTED_IN = RECIPE.computed_in(MODEL.get("precision"))
 """In what the layers compute; weights, their gradients and the optimizer stay in 32 bits."""
 
 

@@ -1,4 +1,8 @@
-"""Scripts that `dttui init --from` writes train to the losses of the same jobs written by hand."""
+"""Scripts that `dttui init --from` writes train as their jobs say, without dttui too.
+
+Two are compared with loops that are written by hand around the same model and data; all that run here, with what they
+make of the configuration that dttui would hand them.
+"""
 
 from __future__ import annotations
 
@@ -140,3 +144,60 @@ def test_two_pipelines_train_as_the_whole_model_does_when_it_is_written_by_hand(
         trained = losses(["train.py"], made, 2)
         expected = losses([str(by_hand), str(made), str(rate)], made, 1)
         assert trained == pytest.approx(expected, abs=1e-5)
+
+
+JOBS = {
+    "gpt": "model: {layers: 1, hidden_size: 32, heads: 2, seq_length: 16}",
+    "vision": "model: {name: vit, layers: 1, hidden_size: 32, heads: 2}",
+    "resnet": "model: {name: resnet}",
+    "bert": "model: {layers: 2, hidden_size: 32, heads: 2, seq_length: 16}\n  strategy: {type: pipeline_parallel}",
+    "fsdp": "model: {layers: 1, hidden_size: 32, heads: 2, seq_length: 16}\n  strategy: {zero_stage: 3}",
+}
+OF_ONE = """\
+distributed_training:
+  name: {name}
+  dataset: none
+  {lines}
+  cluster: {{nodes: [{{id: a, resources: {{gpu: {{count: 1}}}}}}]}}
+  settings: {{steps: 3, epochs: 1, images: 24, warmup_steps: 2, learning_rate: {rate}}}
+"""
+DRIVER = """
+import json, os, runpy, sys
+os._exit = lambda status: None
+for folder, told in json.load(sys.stdin):
+    os.chdir(folder)
+    os.environ.update(DTTUI_METRICS=folder + "/metrics", DTTUI_CHECKPOINT_DIR=folder + "/kept-" + str(bool(told)))
+    for name, file in (("DTTUI_CONFIG", "dttui_config.json"), ("DTTUI_FSDP_CONFIG", "fsdp_config.json")):
+        os.environ.pop(name, None)
+        if told and os.path.exists(file):
+            os.environ[name] = folder + "/" + file
+    for name in ("recipe", "settings", "data", "model", "checkpoint"):
+        sys.modules.pop(name, None)
+    sys.argv, sys.path[0] = ["train.py"], folder
+    runpy.run_path("train.py", run_name="__main__")
+    print("reported", json.dumps([json.loads(line)["loss"] for line in open("metrics")]), flush=True)
+    os.remove("metrics")
+"""
+"""Runs scripts one after another, as one rank of one, with their configurations or without."""
+
+
+@pytest.mark.torch
+def test_what_is_written_into_a_script_trains_as_the_same_configuration_does(tmp_path: Path) -> None:
+    made = {
+        (name, rate): write(tmp_path / f"{name}-{rate}", OF_ONE.format(name=name, lines=lines, rate=rate))
+        for name, lines in JOBS.items()
+        for rate in (0.001, 0.1)
+    }
+    runs = [(str(path), told) for path in made.values() for told in (False, True)]
+    ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    environment = os.environ | ranks | {"OMP_NUM_THREADS": "1", "DTTUI_BACKEND": "gloo"}
+    command = [sys.executable, "-W", "ignore", "-c", DRIVER]
+    done = subprocess.run(
+        command, input=json.dumps(runs), env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    told = [line.removeprefix("reported ") for line in done.stdout.splitlines() if line.startswith("reported ")]
+    by_hand, with_file = (dict(zip(made, told[first::2], strict=True)) for first in (0, 1))
+    assert by_hand == with_file
+    for name in JOBS:
+        assert by_hand[name, 0.001] != by_hand[name, 0.1]

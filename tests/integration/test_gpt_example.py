@@ -310,10 +310,15 @@ def test_the_command_line_beats_dttui_config_which_beats_the_defaults(
     sharding = {"strategy": "random_shuffle", "seed": 42, "drop_last": True}
     dataset = {"id": "sonnets", "version": "v1", "path": "/data/sonnets"}
     content = {"batch_size": 32, "num_workers": 4, "data_sharding": sharding, "dataset": dataset, "new": "key"}
+    sizes = {"name": "x", "layers": 3, "hidden_size": 48, "heads": 3, "seq_length": 16, "precision": "bf16"}
+    content |= {"model": sizes, "settings": {"seed": 9, "checkpoint_every": 5, "warmup_steps": 2}}
     config.write_text(json.dumps(content))
     monkeypatch.setenv("DTTUI_CONFIG", str(config))
-    monkeypatch.setattr(sys, "argv", ["train.py", "--data-seed", "7"])
+    monkeypatch.setattr(sys, "argv", ["train.py", "--data-seed", "7", "--layers", "4"])
     options = settings.read_options()
+    assert (options.layers, options.width, options.heads, options.block_size) == (4, 48, 3, 16)
+    assert (options.precision, options.seed, options.checkpoint_every) == ("bf16", 9, 5)
+    assert options.settings["warmup_steps"] == 2
     assert options.data_seed == 7
     assert options.batch_size == 32
     assert options.sharding == "random"
@@ -327,6 +332,8 @@ def test_the_command_line_beats_dttui_config_which_beats_the_defaults(
         ("[1]", "is not a JSON object of settings"),
         ("{", "is not a JSON object of settings"),
         ('{"batch_size": 0}', "argument --batch-size: '0' is not a positive whole number"),
+        ('{"settings": {"steps": 0}}', "argument --steps: '0' is not a positive whole number"),
+        ('{"model": [1]}', "is not a JSON object of settings"),
         ('{"batch_size": [1]}', "argument --batch-size: '[1]' is not a positive whole number"),
         ('{"data_sharding": {"method": "alphabetical"}}', "'alphabetical' is neither random nor sequential"),
     ],

@@ -27,7 +27,6 @@ def check_collective_settings(layout: JobLayout, framework: Framework) -> list[F
     return [
         *_check_gradients(layout, framework),
         *_check_algorithms(layout, framework),
-        *_check_ops(layout, framework),
         *_check_measuring(layout, framework),
     ]
 
@@ -92,15 +91,6 @@ def _check_algorithms(layout: JobLayout, framework: Framework) -> Iterator[Findi
         else:
             message = _("{library} chooses its algorithms itself, and dttui_collectives has none by {algorithm}")
         yield in_vain(f"{place}.algorithm", message.format(library=library, algorithm=algorithm))
-
-
-def _check_ops(layout: JobLayout, framework: Framework) -> Iterator[Finding]:
-    talk = layout.job.communication
-    for section, prefix in ((talk, ""), (talk.collective_ops, "collective_ops.")):
-        for name in ("allreduce", "reduce_scatter"):
-            said = getattr(section, name, None)
-            if said is not None and said.op is not None:
-                yield in_vain(f"{prefix}{name}.op", _for_the_script(framework))
 
 
 def _check_measuring(layout: JobLayout, framework: Framework) -> Iterator[Finding]:

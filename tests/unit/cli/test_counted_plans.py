@@ -79,5 +79,23 @@ def test_validate_tells_a_metric_that_nobody_measures_at_its_place(
     assert run(files, "validate", "odd.yaml") == 0
     assert "odd.yaml:7:26: distributed_training.monitoring.metrics[0]: nobody measures" in capsys.readouterr().out
     assert run(files, "validate", "odd.yaml", "--output", "json") == 0
-    (note,) = json.loads(capsys.readouterr().out)["notes"]
+    note, handed = json.loads(capsys.readouterr().out)["notes"]
     assert (note["code"], note["place"]["line"]) == ("unknown-metric", 7)
+    assert handed["code"] == "for-script"
+
+
+def test_counted_nodes_have_no_master_in_data(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(files, "plan", "counted.yaml", "--output", "json") == 0
+    told = json.loads(capsys.readouterr().out)["distributed"]
+    assert (told["node_count"], told["master_node"]) == (500, None)
+
+
+def test_two_numbers_of_gpus_a_node_are_refused_where_they_differ(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for count, status in ((4, 0), (8, 2)):
+        (files / "twice.yaml").write_text(JOB + COUNTED + f"  resources: {{gpu: {{count: {count}}}}}\n")
+        assert run(files, "validate", "twice.yaml") == status
+    told = "".join(capsys.readouterr())
+    assert "twice.yaml:6:40" in told
+    assert "this is not what resources.gpu.count says; give it once" in told

@@ -26,7 +26,16 @@ from dttui.inventory.models import GpuResources, Resources
 from dttui.planning.models import Bindings, NodeBinding, Plan
 from dttui.planning.planner import bind
 from dttui.planning.submission import Submission
-from dttui.spec.models import Checkpoint, DatasetRef, Monitoring, Recovery, Run
+from dttui.spec.models import (
+    Checkpoint,
+    DatasetRef,
+    Monitoring,
+    Recovery,
+    ResourceDefaults,
+    Run,
+    Storage,
+    StorageRequest,
+)
 from tests.job_strategies import TEXTS
 from tests.unit.seed_cluster import SEED, environment, make_job
 from tests.waiting import wait_until
@@ -373,6 +382,24 @@ def test_a_path_that_a_host_lacks_is_named_before_anything_starts(tmp_path: Path
     assert finish(start(out)) == (2, f"run.sh: this host lacks {tmp_path}/a 'b'\n")
     (tmp_path / "a 'b'").mkdir()
     assert finish(start(out)) == (0, "started\n")
+
+
+def test_room_that_a_host_lacks_is_named_before_anything_starts(tmp_path: Path) -> None:
+    run, code = Run(command=("echo", "started")), 2
+    for size, told in (
+        ("4PB", f"run.sh: {tmp_path} has less room than 4PB, for which resources.storage asks\n"),
+        ("1MiB", "started\n"),
+    ):
+        storage = StorageRequest(local=Storage(path=str(tmp_path), size=size))
+        out = rendered(
+            *(tmp_path, "a"),
+            inventory=SIMULATED,
+            framework="command",
+            run=run,
+            resources=ResourceDefaults(storage=storage),
+        )
+        assert finish(start(out)) == (code, told)
+        code = 0
 
 
 def test_the_working_directory_is_copied_once_and_every_node_has_a_link_to_it(tmp_path: Path) -> None:

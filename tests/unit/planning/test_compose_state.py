@@ -248,6 +248,17 @@ def test_a_count_for_every_node_is_what_no_count_means() -> None:
     assert step(step(more, B, -1), B, -1).to_job() == job
 
 
+def test_what_is_asked_of_each_node_that_was_only_counted_is_asked_of_those_that_are_ticked() -> None:
+    gpu = GpuRequest(type="A100")
+    job = make_job(cluster=Cluster(count=2, gpus_per_node=2), resources=ResourceDefaults(gpu=gpu))
+    state = ComposeState.from_job(job, SEED).toggle(A).toggle(B)
+    assert [choice.gpus_used for choice in state.choices(SEED, {})] == [2, 2]
+    made = state.to_job()
+    assert (made.cluster.count, made.cluster.gpus_per_node) == (None, None)
+    assert made.resources.gpu == gpu.model_copy(update={"count": 2})
+    assert [choice.gpus_used for choice in ComposeState.from_job(made, SEED).choices(SEED, {})] == [2, 2]
+
+
 @pytest.mark.parametrize("taken", [(A,), (B,), (C,), (A, B), (B, A), (A, C), (C, A), (A, B, C), (C, B, A)])
 @pytest.mark.parametrize("master", [A, B, C])
 def test_a_tick_taken_away_and_given_back_changes_nothing(taken: tuple[str, ...], master: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from dttui.frameworks import get_framework
 from dttui.inventory import Environment, Inventory
-from dttui.inventory.models import GpuResources, Resources
+from dttui.inventory.models import CpuResources, GpuResources, Resources
 from dttui.planning.models import Finding, Severity
 from dttui.planning.planner import plan
 from dttui.spec.models import (
@@ -482,7 +482,51 @@ def test_a_thousand_nodes_are_planned_by_their_number_alone_and_a_launch_asks_wh
     assert made.aggregate.gpu_memory_bytes == 8000 * 80 * GB
     assert made.estimate is not None
     assert made.nodes[999].processes[0].argv[-1]
-    assert [node.slots for node in plan(make_job(cluster=Cluster(count=2)), SEED).nodes] == [1, 1]
+    assert [item.code for item in made.preview.errors] == []
+
+
+def test_counted_nodes_without_a_number_of_gpus_are_told() -> None:
+    made = plan(make_job(cluster=Cluster(count=2)), SEED)
+    assert [node.slots for node in made.nodes] == [1, 1]
+    (finding,) = (item for item in made.findings if item.code == "gpus-not-declared")
+    assert finding.message.startswith("nothing says how many GPUs each of the 2 nodes has")
+    assert finding.hint == "Write cluster.gpus_per_node, or resources.gpu.count."
+    told = findings(make_job(cluster=Cluster(count=2, gpus_per_node=1)))
+    assert "gpus-not-declared" not in told
+
+
+def test_environments_fit_by_all_that_is_asked_of_each_node() -> None:
+    def fitting(**asked: object) -> str:
+        resources = ResourceDefaults.model_validate(asked)
+        (finding,) = plan(make_job(cluster=Cluster(count=2, gpus_per_node=2), resources=resources), offered).errors
+        return finding.hint.rpartition(": ")[2]
+
+    offered = Inventory(
+        environments=tuple(
+            environment(
+                name,
+                host=f"{name}.example.org",
+                resources=Resources(
+                    gpu=GpuResources(count=2, type=kind, memory=memory * GB),
+                    cpu=CpuResources(cores=cores, memory=64 * GB),
+                ),
+            )
+            for name, kind, memory, cores in (("a", "A100", 80, 16), ("b", "V100", 80, 16), ("c", "A100", 40, 8))
+        )
+    )
+    assert fitting() == "a, b, c"
+    assert fitting(gpu={"type": "A100"}) == "a, c"
+    assert fitting(gpu={"memory": "80GB"}) == "a, b"
+    assert fitting(cpu={"cores": 16}) == "a, b"
+    assert fitting(cpu={"memory": "128GB"}) == "List environments of the inventory under cluster.nodes."
+
+
+def test_a_checkpoints_interval_that_the_estimate_chose_is_not_told_as_the_scripts() -> None:
+    model = Model(name="gpt", parameters=1e9, layers=24, hidden_size=2048)
+    job = make_job(C, model=model, recovery=Recovery(checkpoint=Checkpoint(dir="/c", keep=2)))
+    made = plan(job, SEED)
+    assert made.resumption.interval_s is not None
+    assert "for-script" not in {item.code for item in made.findings}
 
 
 def test_gpus_of_several_types_are_told_without_a_models_size() -> None:
@@ -496,6 +540,12 @@ def test_gpus_of_several_types_are_told_without_a_models_size() -> None:
     assert finding.message.startswith("GPUs of different types take part (2×A100, 2×V100)")
     assert finding.message.endswith("; in fp16 43% of all their time is lost by that")
     assert "leave out the slowest (v)" in finding.hint
+    model = Model(name="x", parameters=1e9, layers=5, hidden_size=999, heads=3)
+    sized = make_job("a", "v", model=model, strategy=Strategy(tensor_parallel_size=2))
+    assert "axiom-balance" not in findings(sized, mixed)
+    assert findings(sized, mixed)["gpu-types-mixed"].severity is Severity.WARNING
+    known = make_job("a", "v", model=Model(name="x", parameters=1e9, layers=24, hidden_size=2048))
+    assert findings(known, mixed).keys() & {"axiom-balance", "gpu-types-mixed"} == {"axiom-balance"}
     unknown = only("gpu-types-mixed", findings(make_job("a", "z"), mixed), Severity.WARNING)
     assert unknown.message.endswith("every step waits for the slowest")
     assert findings(make_job("a"), mixed) == {}

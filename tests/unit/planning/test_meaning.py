@@ -49,6 +49,7 @@ def test_a_type_beside_what_contradicts_it_is_told_there(strategy: str, place: s
         "{type: model_parallel, tensor_parallel_size: 2, data_parallel: {batch_size: 16}}",
         "{type: pipeline_parallel, pipeline_parallel: {pipeline_stages: 8, schedule: 1F1B}}",
         "{type: pipeline_parallel}",
+        "{type: pipeline_parallel, pipeline_parallel_size: 4, model_parallel: {model_splitting: {method: layer_wise}}}",
     ],
 )
 def test_what_goes_with_a_type_is_not_told(strategy: str) -> None:
@@ -68,7 +69,7 @@ def test_methods_that_no_script_of_ours_knows_are_told() -> None:
 
 
 def test_metrics_that_nobody_makes_are_told() -> None:
-    known = "throughput, latency, utilization, loss, tokens_per_s, lr, gpu.utilization, host.cpu"
+    known = "throughput, utilization, loss, tokens_per_s, lr, gpu.utilization, host.cpu"
     assert told(MONITORED % known, "unknown-metric") == []
     found = told(MONITORED % "loss, zork, gpu.zork, bubble_time", "unknown-metric")
     assert [place for place, _message in found] == [f"monitoring.metrics[{index}]" for index in (1, 2, 3)]
@@ -77,13 +78,18 @@ def test_metrics_that_nobody_makes_are_told() -> None:
     assert len(told(f"monitoring: {{{shown_on}}}", "unknown-metric")) == 1
     assert told(f"monitoring: {{metrics: [{{name: zork, pattern: 'z=(.)'}}], {shown_on}}}", "unknown-metric") == []
     pipeline = "strategy: {type: pipeline_parallel}\n  " + MONITORED % "bubble_time"
-    assert told(pipeline, "unknown-metric") == []
+    assert [message for _place, message in told(pipeline, "unknown-metric")] == [
+        'dttui does not make "bubble_time" by itself: it is there where the script reports it by this name'
+    ]
+    assert [place for place, _message in told(MONITORED % "loss, latency", "unknown-metric")] == [
+        "monitoring.metrics[1]"
+    ]
 
 
 @pytest.mark.parametrize(
     ("dashboard", "message"),
     [
-        ("zork: 1", 'no dashboard has a setting "zork"'),
+        ("zork: 1", 'dttui knows no setting of dashboards called "zork"'),
         ("port: 70000", "expected a port from 1 to 65535, found 70000"),
         ("url: zork", "expected an address"),
         ("panels: 3", "expected a list of metrics, found 3"),
@@ -97,8 +103,16 @@ def test_what_no_dashboard_makes_sense_of_is_told(dashboard: str, message: str) 
 
 
 def test_a_dashboard_of_known_settings_is_handed_on_without_a_word() -> None:
-    said = "type: tensorboard, dir: runs, port: 6006, url: 'http://a:1', panels: [loss]"
-    assert told(SHOWN % said, "dashboard") == []
+    for said in (
+        "type: tensorboard, dir: runs, port: 6006, url: 'http://a:1', panels: [loss]",
+        "type: wandb, project: llm, entity: us, tags: [a, b]",
+        "type: tensorboard, log_dir: runs",
+        "type: grafana, panels: [{title: GPU, metric: gpu.utilization}, loss]",
+    ):
+        assert told(SHOWN % said, "dashboard") == []
+    for said, severity in (("zork: 1", Severity.INFO), ("projct: 1", Severity.WARNING)):
+        job = parse_job(f"distributed_training:\n  name: a\n  {SHOWN % said}\n", "job.yaml")
+        assert [item.severity for item in check_meaning(job) if item.code == "dashboard"] == [severity]
     assert told("monitoring: {visualization: {dashboard: {type: wandb}}}", "dashboard") == [
         ("monitoring.visualization.dashboard", "there is a dashboard, and visualization.enabled is false")
     ]
