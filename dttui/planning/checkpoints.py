@@ -97,9 +97,9 @@ def _check_parts(job: Job, copies: int) -> list[Finding]:
     )
     if copies:
         message = _(
-            "with {framework} each host may write its own part of a checkpoint: parts of torch.distributed.checkpoint are "
-            "copied and brought together, and those that it marks by a file COMPLETE and loads alone are copied; others "
-            "are lost with a host"
+            "with {framework} each host may write its own part of a checkpoint: parts of torch.distributed.checkpoint "
+            "are copied and brought together, and those that it marks by a file COMPLETE and loads alone are copied; "
+            "others are lost with a host"
         )
     hint = _(
         "Write recovery.checkpoint.dir with shared: true, a directory that all hosts see, or let one rank write all."
