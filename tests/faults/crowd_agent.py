@@ -124,11 +124,11 @@ class Agent:
         while not lies and len(lines) <= had and time.time() < self._end and params["wait_s"] > time.time() - now:
             await asyncio.sleep(0.1)
             lines = self._lines(time.time())
-        data = lines[had:]
+        status = self._status(params)  # Before the lines: of what has ended there are all.
+        data = self._lines(time.time())[had:]
         if time.time() < self._end and self._lies("endless log"):
             data = b"x" * params["max_bytes"]
         chunk = {"stream": f"{self._rank}.out", "offset": had, "data": base64.b64encode(data).decode(), "inode": 1}
-        status = self._status(params)
         return {
             "status": status,
             "stamp": f"{next(self._count)}" if lies else status["state"],

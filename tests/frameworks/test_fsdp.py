@@ -64,7 +64,8 @@ def test_a_copy_a_node_in_bfloat16_goes_on_from_its_checkpoint(tmp_path: Path, f
 
 def test_a_sharded_checkpoint_is_shared_out_anew_when_a_node_is_lost(tmp_path: Path) -> None:
     """Within 150 s: torchrun killed on one of two nodes; what three ranks kept is read by the two that are left."""
-    shutil.copy(EXAMPLES / "pytorch-fsdp" / "train.py", tmp_path)
+    for name in ("train.py", "recipe.py"):
+        shutil.copy(EXAMPLES / "pytorch-fsdp" / name, tmp_path)
     slow_down(tmp_path / "train.py")
     kept = tmp_path / "kept"
     job = write_job(
