@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from dtagent.protocol import metric_fields
 from dtagent.protocol.events import Event, EventKind, JobState, Metric, NodeStanding
 
 from dttui.i18n import _, ngettext
@@ -22,13 +21,13 @@ from dttui.jobs.host_curves import HostCurves
 from dttui.jobs.joined_reports import carried, communication_of, joined
 from dttui.jobs.kept_word import KeptWord
 from dttui.jobs.saved_text import SavedFiles, saved_lines, saved_of
+from dttui.jobs.slots import SlotView, slots_of
 from dttui.redaction import Redaction
 from dttui.spec.severity import Severity
 from dttui.timestamps import elapsed_s
 from dttui.variables import variables
 
 if TYPE_CHECKING:
-    from dtagent.protocol.notices import Notice
     from dtagent.protocol.telemetry import HostSample
 
     from dttui.jobs.plan_file import SeenNode, SeenPlan
@@ -40,20 +39,6 @@ _OF_ANOTHER_KIND = (KeyError, TypeError, ValueError, AttributeError)
 """What data of an event raises that are not as its kind has them: a damaged one, or one of another version."""
 NODE_OUT = "node-out"
 """Code of a finding on a node without which an elastic job goes on."""
-
-
-@dataclass(frozen=True)
-class SlotView:
-    """A GPU and the rank that drives it. Of a simulated GPU, use and memory are those of the rank's process."""
-
-    rank: int
-    simulated: bool
-    figures: Mapping[str, float | None] = field(default_factory=dict)
-    """What a cell shows of it, by the field of `GpuSample` where it is declared."""
-    process_figures: Mapping[str, float | None] = field(default_factory=dict)
-    """What it shows of the rank's process besides, by the field of `RankSample`."""
-    error: str | None = None
-    error_notice: Notice | None = None
 
 
 @dataclass(frozen=True)
@@ -125,25 +110,8 @@ class NodeView:
         return None if self.heard_at is None or self.is_over else elapsed_s(self.heard_at, now)
 
     def slots(self, job_id: str) -> list[SlotView]:
-        """Return the node's slots with their newest readings; all GPUs of a node with one rank are that rank's."""
-        ranks = {item.rank: item for item in (self.sample.ranks.get(job_id, []) if self.sample else [])}
-        gpus = {gpu.index: gpu for gpu in (self.sample.gpus if self.sample else [])}
-        slots = []
-        drivers = self.ranks
-        if len(drivers) == 1:
-            drivers *= max(1, len(self.gpu_ids))
-        for local_rank, rank in enumerate(drivers):
-            gpu = gpus.get(self.gpu_ids[local_rank]) if local_rank < len(self.gpu_ids) else None
-            process = ranks.get(rank)
-            own = metric_fields.figures_of(process) if process else {}
-            if gpu is not None:
-                slots.append(SlotView(rank, False, metric_fields.figures_of(gpu), own, gpu.error, gpu.error_notice))
-            else:
-                use = process.cpu_percent if process else None
-                memory = process.memory_used_mib if process else None
-                figures = {"utilization_percent": use, "memory_used_mib": memory}
-                slots.append(SlotView(rank, self.plan.simulated, figures, own))
-        return slots
+        """Return the node's slots with their newest readings."""
+        return slots_of(self.sample, job_id, self.ranks, self.gpu_ids, is_simulated=self.plan.simulated)
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,8 @@ from dttui.spec.models import (
     GpuRequest,
     Job,
     Model,
-    ModelParallel,
     NetworkRequest,
     Node,
-    PipelineParallel,
     Recovery,
     ResourceDefaults,
     Run,
@@ -301,65 +299,6 @@ def test_hosts_with_and_without_gpus_all_run_on_gloo_and_it_is_said() -> None:
     assert [item.code for item in made.findings] == ["mixed-devices"]
 
 
-@pytest.mark.parametrize(
-    ("strategy", "numbers"),
-    [
-        (Strategy(data_parallel_size=2, tensor_parallel_size=8, pipeline_parallel_size=4), ("64", "14")),
-        (Strategy(data_parallel_size=2), ("2", "14")),
-        (Strategy(tensor_parallel_size=4), ("4", "14")),
-        (Strategy(model_parallel=ModelParallel(pipeline_stages=4)), ("4", "14")),
-    ],
-)
-def test_degrees_that_do_not_make_the_world_size_are_an_error_with_both_numbers(
-    strategy: Strategy, numbers: tuple[str, str]
-) -> None:
-    finding = findings(make_job(A, B, C, strategy=strategy))["degrees"]
-    assert finding.severity is Severity.ERROR
-    assert all(f" {number} " in f"{finding.message} " for number in numbers)
-
-
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        Strategy(data_parallel_size=14),
-        Strategy(data_parallel_size=7, tensor_parallel_size=2),
-        Strategy(tensor_parallel_size=2),
-        Strategy(pipeline_parallel_size=7, pipeline_parallel=PipelineParallel(pipeline_stages=7)),
-    ],
-)
-def test_degrees_that_make_the_world_size_are_fine(strategy: Strategy) -> None:
-    assert plan(make_job(A, B, C, strategy=strategy), SEED).errors == ()
-
-
-def test_two_spellings_of_one_degree_must_agree() -> None:
-    strategy = Strategy(pipeline_parallel_size=2, model_parallel=ModelParallel(pipeline_stages=7))
-    finding = findings(make_job(A, B, C, strategy=strategy))["degrees-disagree"]
-    assert finding.severity is Severity.ERROR
-    assert "pipeline_parallel_size: 2" in finding.message
-    assert "model_parallel.pipeline_stages: 7" in finding.message
-
-
-def test_splitting_is_said_to_be_left_to_the_script() -> None:
-    strategy = Strategy(type="model_parallel")
-    only("split-by-script", findings(make_job(A, strategy=strategy)), Severity.INFO)
-
-
-@pytest.mark.parametrize("framework", ["pytorch-ddp", "horovod", "tensorflow"])
-def test_degrees_under_a_framework_that_keeps_whole_models_are_warned_of(framework: str) -> None:
-    strategy = Strategy(pipeline_parallel_size=2)
-    found = findings(make_job(A, framework=framework, strategy=strategy))
-    assert found["split-by-script"].severity is Severity.WARNING
-    assert "keeps the whole model" in found["split-by-script"].message
-
-
-def test_degrees_that_the_mesh_of_fsdp_does_not_have_are_warned_of() -> None:
-    found = findings(make_job(A, framework="pytorch-fsdp", strategy=Strategy(tensor_parallel_size=2)))
-    assert found["split-by-script"].severity is Severity.WARNING
-    assert "shards among all ranks" in found["split-by-script"].message
-    sharded = make_job(A, framework="pytorch-fsdp", strategy=Strategy(tensor_parallel_size=1, zero_stage=3))
-    assert "split-by-script" not in findings(sharded)
-
-
 def test_an_unknown_option_of_pytorch_ddp_beside_its_own_is_named() -> None:
     options = {"elastic": {"min_nodes": 1}, "wrap": "size"}
     job = make_job(A, B, framework="pytorch-ddp", framework_options=options, recovery=Recovery())
@@ -375,69 +314,6 @@ def test_options_of_a_framework_that_has_none_are_told_so(framework: str) -> Non
     finding = findings(job)["framework-option"]
     assert finding.message == f"{get_framework(framework).label} has no options"
     assert finding.path == ("framework_options",)
-
-
-def test_a_master_on_loopback_cannot_be_reached_by_others() -> None:
-    found = of_environments(environment("a", 1, host="localhost", local=True), environment("b", 1, host="10.0.0.2"))
-    finding = only("master-loopback", found, Severity.ERROR)
-    assert "b cannot reach the master a by localhost" in finding.message
-    ipv6 = of_environments(environment("a", address="::1"), environment("b"))
-    assert "master-loopback" in ipv6
-
-
-def test_loopback_is_fine_where_all_are_on_this_machine() -> None:
-    found = of_environments(
-        environment("a", 1, host="localhost", local=True, agent_root="/a"),
-        environment("b", 1, host="localhost", local=True, agent_root="/b"),
-    )
-    assert found == {}
-
-
-@pytest.mark.parametrize(
-    "address", ["8.8.8.8", "2001:4860:4860::8888", "[2606:4700::1111]", "::ffff:8.8.8.8", "100.63.0.1", "172.32.0.1"]
-)
-@pytest.mark.parametrize("is_master", [True, False])
-def test_a_public_address_is_warned_of_wherever_it_is(address: str, is_master: bool) -> None:
-    nodes = [environment("a", 1, address=address), environment("b", 1, address="10.0.0.2")]
-    found = of_environments(*(nodes if is_master else nodes[::-1]))
-    finding = only("public-address", found, Severity.WARNING)
-    assert finding.subject == "a"
-    assert finding.message.startswith(f"a ({address.strip('[]')}): a public address, ")
-    assert of_environments(nodes[0]) == {}, "alone it listens on loopback"
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        "10.0.0.1",
-        "172.16.3.4",
-        "192.168.1.1",
-        "100.64.0.1",
-        "100.127.255.254",
-        "169.254.1.1",
-        "fd12:3456::1",
-        "fe80::1",
-        "fe80::1%eth0",
-        "::ffff:10.0.0.1",
-        "gpu1.example.org",
-    ],
-)
-def test_an_address_that_is_private_or_not_known_is_not_warned_of(address: str) -> None:
-    assert of_environments(environment("a", 1, address=address), environment("b", 1, address="10.0.0.2")) == {}
-
-
-def test_of_what_a_name_stands_for_the_hosts_own_addresses_tell() -> None:
-    inventory = Inventory(environments=(environment("a", 1, host="gpu1.example.org"), environment("b", 1)))
-    for addresses, is_told in (({"eth0": ["10.0.0.1"], "eth1": ["8.8.8.8"]}, True), ({"eth0": ["10.0.0.1"]}, False)):
-        known = {"a": host_facts(1, addresses=addresses)}
-        told = [item for item in plan(make_job("a", "b"), inventory, known).findings if item.code == "public-address"]
-        assert [item.message.partition(":")[0] for item in told] == ["a (8.8.8.8)"] * is_told
-
-
-def test_public_addresses_of_many_nodes_are_one_finding() -> None:
-    nodes = [environment(f"n{index}", 1, address=f"8.8.8.{index}") for index in range(1, 6)]
-    finding = only("public-address", of_environments(*nodes), Severity.WARNING)
-    assert finding.message.startswith("n1 (8.8.8.1), n2 (8.8.8.2), n3 (8.8.8.3), …: public addresses, ")
 
 
 def test_parameter_servers_belong_to_tensorflow() -> None:
