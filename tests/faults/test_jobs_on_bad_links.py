@@ -92,7 +92,9 @@ def test_a_job_goes_on_through_a_link_that_was_cut_for_a_while(
     breakable_lab3["gpu1"].heal()
     wait_for_state(directory.job_id, "SUCCEEDED")
     assert dttui("logs", directory.job_id, "--rank", "0").stdout.split() == LINES
-    assert_nothing_is_left(directory, deployed)
+    # Where the cable is back as our kernel gives the link up, the host is told nothing: a bridge ends itself after a
+    # minute's silence.
+    assert_nothing_is_left(directory, deployed, bridges_s=75.0)
 
 
 def test_a_reset_is_got_over_and_no_byte_is_lost_or_doubled(

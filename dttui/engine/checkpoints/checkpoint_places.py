@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import posixpath
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from dtagent.protocol.checkpoints import FoundCheckpoint
 from dtagent.protocol.events import EventKind, JobState
 
 from dttui.jobs import JobDirectory
@@ -20,6 +21,18 @@ class CheckpointPlace:
 
     attempt: int
     directory: str
+
+
+@dataclass
+class PlacedCheckpoint:
+    """A checkpoint that one node has written, wherever it lies now."""
+
+    found: FoundCheckpoint
+    """As it was where it was written."""
+    is_directory_itself: bool
+    """Whether it is the directory of checkpoints itself."""
+    holders: dict[str, str] = field(default_factory=dict)
+    """Node that has it → its path there."""
 
 
 def read_plans(directory: JobDirectory, numbers: Iterable[int]) -> dict[int, BoundPlan]:

@@ -12,8 +12,7 @@ from dtagent.protocol.checkpoints import (
 )
 from dtagent.protocol.replication import HeldCopy
 
-from dttui.engine.checkpoints.checkpoint_places import CheckpointPlace
-from dttui.engine.checkpoints.replication.placing import PlacedCheckpoint
+from dttui.engine.checkpoints.checkpoint_places import CheckpointPlace, PlacedCheckpoint
 from dttui.frameworks import traits_of
 from dttui.frameworks.traits import Spread
 from dttui.jobs.outcome import AttemptOutcome, Stage

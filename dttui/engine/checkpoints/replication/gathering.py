@@ -28,8 +28,7 @@ from dtagent.protocol.replication import STORE, CopiesReply, CopiesRequest, Held
 from dttui.agent_words import agent_text
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.checkpoints.checkpoint_calls import CALL_S, let_copies_go
-from dttui.engine.checkpoints.checkpoint_places import places
-from dttui.engine.checkpoints.replication.placing import PlacedCheckpoint
+from dttui.engine.checkpoints.checkpoint_places import PlacedCheckpoint, places
 from dttui.engine.checkpoints.replication.transfer import CopyFailedError, Stores, transfer
 from dttui.engine.checkpoints.resume_choice import whole_steps
 from dttui.engine.nodes.node_run import NodeRun

@@ -8,29 +8,16 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-
-from dtagent.protocol.checkpoints import FoundCheckpoint
+from dataclasses import dataclass, replace
 
 from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.checkpoints.checkpoint_places import PlacedCheckpoint
 from dttui.engine.checkpoints.replication.transfer import CopyFailedError, Stores, transfer
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.i18n import msg
 from dttui.planning.resumption import Resume, Resumption
 from dttui.spec.findings import warning
 from dttui.words import size_text
-
-
-@dataclass
-class PlacedCheckpoint:
-    """A checkpoint that one node has written, wherever it lies now."""
-
-    found: FoundCheckpoint
-    """As it was where it was written."""
-    is_directory_itself: bool
-    """Whether it is the directory of checkpoints itself."""
-    holders: dict[str, str] = field(default_factory=dict)
-    """Node that has it → its path there."""
 
 
 @dataclass(frozen=True)
