@@ -171,7 +171,7 @@ class Attempt:
     async def _watch(self, bound: BoundPlan) -> AttemptOutcome:
         """Follow the nodes to their end, and have checkpoints copied and old ones removed meanwhile."""
         job = self._job
-        replicator = Replicator(job.directory.job_id, self._events, self.nodes, bound, job.earlier)
+        replicator = Replicator(job.directory, self._events, self.nodes, bound, job.earlier)
         checkpoints = CheckpointWatch(
             job.directory, self._events, self.nodes, bound, self._unfenced, first=len(job.earlier)
         )

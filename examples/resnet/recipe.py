@@ -42,6 +42,9 @@ USUAL: dict[str, Any] = {
     "mixed_precision": None,
 }
 """What each is where neither the job nor the script says it."""
+FROM_0 = ("learning_rate", "warmup_steps", "min_lr", "weight_decay", "gradient_clipping")
+FROM_0 += ("dropout", "label_smoothing", "mixup", "cutmix")
+"""Settings that are numbers, and not below 0."""
 SCHEDULES = {"constant": "constant", "none": "constant", "linear": "linear"}
 SCHEDULES |= dict.fromkeys(("cosine", "cosine_annealing", "cosine_decay"), "cosine")
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -53,12 +56,20 @@ class Recipe:
     def __init__(self, settings: Mapping[str, Any], **usual: Any) -> None:
         """Read the settings of a job; `usual` is what the script does by itself."""
         words = {other: name for name, others in ALSO_CALLED.items() for other in others}
-        self.said = {words.get(name, name): value for name, value in settings.items()}
+        self.said = {words.get(name, name): value for name, value in settings.items() if value is not None}
         self.values: dict[str, Any] = USUAL | usual | {name: self.said[name] for name in USUAL if name in self.said}
+        for name, value in self.values.items():
+            least = 0 if name in FROM_0 else 1 if name == "accumulation_steps" else None
+            if least is None or value is None:
+                continue
+            if value is True or not isinstance(value, (int, float)) or value < least:
+                raise SystemExit(f"settings.{name}: {value!r} is no number from {least} on")
         if str(self["scheduler"]).lower() not in SCHEDULES:
             raise SystemExit(f"settings.scheduler: {self['scheduler']} is none of {', '.join(SCHEDULES)}")
-        if not 0 <= self["label_smoothing"] < 1 or not 0 <= self["dropout"] < 1 or self["accumulation_steps"] < 1:
-            raise SystemExit("settings: label_smoothing and dropout are from 0 to 1, accumulation_steps is 1 or more")
+        if self["label_smoothing"] >= 1 or self["dropout"] >= 1 or not isinstance(self["accumulation_steps"], int):
+            raise SystemExit("settings: label_smoothing and dropout are below 1, accumulation_steps is a whole number")
+        if not self["learning_rate"]:
+            raise SystemExit("settings.learning_rate: with 0 nothing is learned")
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]

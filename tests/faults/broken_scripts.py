@@ -36,7 +36,7 @@ LIGHT = (
     Broken("a data file is missing", "open('/data/none/train.bin', 'rb')\n", "missing-file", "/data/none/train.bin"),
     Broken(
         "a directory of somebody else",
-        "import os\nos.seteuid(65534)\nopen('/root/model.pt', 'wb')\n",
+        "import os\nos.geteuid() or os.seteuid(65534)\nopen('/root/model.pt', 'wb')\n",
         "permission",
         "/root/model.pt",
     ),

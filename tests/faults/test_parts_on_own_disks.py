@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -45,6 +46,7 @@ def test_fsdp2_goes_on_from_shards_of_which_each_host_has_its_own_alone(
     file = write_job(tmp_path, {ONE: 1, TWO: 1}, framework="pytorch-fsdp", run=run)
     directory, first = begun(file, demo(), monkeypatch, 0, dies_at_call=dies_at_call)
     events = ended(directory, first)
+    assert first.returncode == (-signal.SIGKILL if dies_at_call else 0)
     assert events[-1].data["state"] == "SUCCEEDED", [event.message for event in events][-12:]
     resume = directory.read_bound_plan(1).bindings.resume
     assert resume is not None

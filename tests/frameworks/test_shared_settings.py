@@ -47,6 +47,19 @@ VALUES: dict[str, Any] = {
 """For each setting of recipe.py one that no script has by itself."""
 AS_BEFORE = ("accumulation_steps", "loss_scaling")
 """Those by which a step is computed otherwise, and comes to the same but for rounding."""
+REFUSALS = """
+import json, sys
+from recipe import Recipe
+
+def refusal(settings):
+    try:
+        Recipe(settings)
+    except SystemExit as error:
+        return str(error)
+    return ""
+
+print(json.dumps([refusal(settings) for settings in json.loads(sys.argv[1])]))
+"""
 DRIVER = """
 import contextlib, json, os, runpy, sys, tempfile, types
 import torch, torch.distributed as dist
@@ -212,3 +225,26 @@ def test_the_seed_0_of_a_sharding_is_a_seed() -> None:
     for template in ("vision", "horovod"):
         (without_one, zero, one), _said = trained(template, seeds)
         assert zero != one == without_one
+
+
+WRONG = {
+    "learning_rate": ("1e-3", "settings.learning_rate: '1e-3' is no number from 0 on"),
+    "dropout": (1.5, "settings: label_smoothing and dropout are below 1, accumulation_steps is a whole number"),
+    "warmup_steps": (-1, "settings.warmup_steps: -1 is no number from 0 on"),
+    "accumulation_steps": (0, "settings.accumulation_steps: 0 is no number from 1 on"),
+    "gradient_clipping": ("max", "settings.gradient_clipping: 'max' is no number from 0 on"),
+}
+
+
+def test_a_setting_that_is_no_number_is_refused_by_its_name_and_one_without_a_value_is_not_said() -> None:
+    asked: list[dict[str, Any]] = [{name: wrong} for name, (wrong, _said) in WRONG.items()]
+    asked.append(dict.fromkeys((*WRONG, "scheduler"), None))
+    told = subprocess.run(
+        [sys.executable, "-c", REFUSALS, json.dumps(asked)],
+        cwd=ROOT / "examples" / "gpt",
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert json.loads(told.stdout) == [*(said for _wrong, said in WRONG.values()), ""]

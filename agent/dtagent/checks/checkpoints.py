@@ -21,6 +21,7 @@ from dtagent.protocol import sentences
 from dtagent.protocol.checkpoints import (
     MAX_COMPLETE,
     MAX_DIRECTORIES,
+    MAX_PARTS,
     MAX_SEARCH_S,
     CheckpointsOf,
     CheckpointsReply,
@@ -62,7 +63,7 @@ class Checkpoints:
 
     async def join(self, request: JoinRequest) -> JoinReply:
         """Make one of its parts. Raises RpcError for what is no directory of copies, and for paths as above."""
-        _check_paths(request.parts, [request.store])
+        _check_paths(request.parts, [request.store], MAX_PARTS)
         if not request.parts or ".." in request.store.split("/") or Path(request.store).parent.name != STORE:
             raise RpcError(ErrorCode.INVALID_PARAMS, sentences.NO_STORE(path=repr(request.store)))
         seconds = min(max(request.seconds, 1.0), MAX_SEARCH_S)
@@ -100,9 +101,9 @@ def run(text: str, seconds: float, kind: type[Reply]) -> Reply:
         return kind(detail=sentences.SEARCH_FAILED(error=last))
 
 
-def _check_paths(directories: Sequence[str], more: Sequence[str]) -> None:
-    if len(directories) > MAX_DIRECTORIES:
-        said = sentences.TOO_MANY_PATHS(count=len(directories), limit=MAX_DIRECTORIES)
+def _check_paths(directories: Sequence[str], more: Sequence[str], limit: int = MAX_DIRECTORIES) -> None:
+    if len(directories) > limit:
+        said = sentences.TOO_MANY_PATHS(count=len(directories), limit=limit)
         raise RpcError(ErrorCode.INVALID_PARAMS, said)
     for path in (*directories, *more):
         if not os.path.isabs(path) or "\0" in path:

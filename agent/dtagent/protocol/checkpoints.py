@@ -9,6 +9,8 @@ from dtagent.protocol.notices import Notice
 MAX_DIRECTORIES = 16
 MAX_COMPLETE = 256
 """Asked for of one directory."""
+MAX_PARTS = 256
+"""Of one checkpoint: so many hosts have written it at most."""
 MAX_SEARCH_S = 60.0
 PART = "part"
 """Form of what one host has written of a checkpoint, without the file that names all of it."""
@@ -130,7 +132,7 @@ class JoinRequest:
     store: str
     """Absolute path of a directory of copies."""
     parts: list[str]
-    """Absolute paths, that which this host has written first."""
+    """Absolute paths, `MAX_PARTS` at most; that which this host has written first, where it has written one."""
     seconds: float = 45.0
     """How long it may take."""
 

@@ -102,6 +102,8 @@ class HeldCopy:
     size_bytes: int = 0
     time: float = 0.0
     """Unix time at which it was written, by the clock there."""
+    changed_ns: int | None = None
+    """When any of its files had been changed last there; `None` where an older agent tells none."""
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,7 @@ def held(stores: Iterable[str]) -> list[HeldCopy]:
             step=manifest.step,
             size_bytes=manifest.size_bytes,
             time=manifest.time,
+            changed_ns=manifest.changed_ns,
         )
         for path, manifest in found
     ]

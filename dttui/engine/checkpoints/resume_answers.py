@@ -14,6 +14,7 @@ from dtagent.protocol.checkpoints import (
     CheckpointsOf,
     CheckpointsReply,
     CheckpointsRequest,
+    FoundCheckpoint,
     PassedCheckpoint,
 )
 from dtagent.protocol.replication import CopiesReply, CopiesRequest, HeldCopy
@@ -93,6 +94,8 @@ def _may_lack_common(
     steps: dict[int, list[list[int | None]]] = {}
     of_others: dict[tuple[int, int], list[int | None]] = {}
     for copy in copies:
+        if copy.form == PART:
+            continue
         of_others.setdefault((copy.attempt, copy.node_rank), []).append(copy.step)
     for by_place in answers.values():
         for place, found in by_place.items():
@@ -116,10 +119,13 @@ def without_foreign(
     offsets_s = {node.name: node.clock_offset_s for node in nodes}
 
     def sorted_out(found: CheckpointsOf, since: float) -> CheckpointsOf:
-        old = [item for item in found.complete if item.changed_ns is not None and item.changed_ns / 1e9 < since]
-        passed = [PassedCheckpoint(item.path, why) for item in old]
-        complete = [item for item in found.complete if item not in old]
-        return replace(found, complete=complete, passed=[*found.passed, *passed])
+        def is_old(item: FoundCheckpoint) -> bool:
+            return item.changed_ns is not None and item.changed_ns / 1e9 < since
+
+        passed = [PassedCheckpoint(item.path, why) for item in found.complete if is_old(item)]
+        complete = [item for item in found.complete if not is_old(item)]
+        parts = [item for item in found.parts if not is_old(item)]
+        return replace(found, complete=complete, passed=[*found.passed, *passed], parts=parts)
 
     return {
         name: {
@@ -194,7 +200,8 @@ async def _ask(
     most: int,
     verify_s: float,
 ) -> CheckpointsReply | None:
-    request = CheckpointsRequest([place.directory for place in places], list(unwanted), most, SEARCH_S, verify_s)
+    directories = [place.directory for place in places]
+    request = CheckpointsRequest(directories, list(unwanted), most, SEARCH_S, verify_s, parts=True)
     try:
         return await node.retry_until_deadline("checkpoints", request, CheckpointsReply, CALL_S)
     except HostError as error:

@@ -24,6 +24,8 @@ MOST_IN_VAIN = 2
 """So many attempts go on from one checkpoint without reporting a step; the next takes an older one."""
 _ACQUITS = (CauseKind.NODE, CauseKind.GPU, CauseKind.COMMUNICATION, CauseKind.SERVICE)
 """Kinds of causes that say nothing against the checkpoint from which the attempt went on."""
+_LATE_S, _SLOWEST_S = 60.0, 3600.0
+"""Parts of one step are written at most so long after what names all of it, as DeepSpeed's ranks do, and before."""
 
 
 def choose(complete: Mapping[str, Sequence[FoundCheckpoint]]) -> dict[str, FoundCheckpoint]:
@@ -44,16 +46,40 @@ def choose(complete: Mapping[str, Sequence[FoundCheckpoint]]) -> dict[str, Found
     return {}
 
 
-def whole_steps(parts: Sequence[Sequence[FoundCheckpoint]], named: Collection[int] = ()) -> list[int]:
+def whole_steps(
+    parts: Sequence[Sequence[FoundCheckpoint]],
+    named: Collection[int] = (),
+    offsets_s: Sequence[float | None] = (),
+) -> list[int]:
     """Return the steps of which each host has a part, and one the file that names all, the newest first.
+
+    Those of one step were written together: where one is much older or newer than what names all, another training
+    has written over it, or was about to.
 
     Args:
         parts: what each host has written.
         named: steps of which it is known otherwise that there is that file.
+        offsets_s: of each host's clock; `None` where nobody knows it.
     """
-    common = set.intersection(*({part.step for part in found if part.step is not None} for found in parts))
-    told = {part.step for found in parts for part in found if part.form != PART}
-    return sorted(common & {step for step in (*told, *named) if step is not None}, reverse=True)
+    by_step = [{part.step: part for part in reversed(found) if part.step is not None} for found in parts]
+    common = set.intersection(*(set(of_host) for of_host in by_step))
+    whole = []
+    for step in common:
+        of_step = [of_host[step] for of_host in by_step]
+        clocks_s = offsets_s or [None] * len(of_step)
+        written_s = [_moment(part, offset_s) for part, offset_s in zip(of_step, clocks_s, strict=True)]
+        end_s = [at for part, at in zip(of_step, written_s, strict=True) if part.form != PART and at is not None]
+        is_together = not end_s or all(
+            at is None or max(end_s) - _SLOWEST_S <= at <= max(end_s) + _LATE_S for at in written_s
+        )
+        if is_together and (step in named or any(part.form != PART for part in of_step)):
+            whole.append(step)
+    return sorted(whole, reverse=True)
+
+
+def _moment(part: FoundCheckpoint, offset_s: float | None) -> float | None:
+    """Return when a part was changed last, by the login node's clock."""
+    return None if part.changed_ns is None or offset_s is None else part.changed_ns / 1e9 - offset_s
 
 
 def written_in(

@@ -52,8 +52,8 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @functools.cache
-def _planned() -> Plan:
-    return plan_for("a", "b")
+def _planned(names: tuple[str, ...]) -> Plan:
+    return plan_for(*names)
 
 
 class Host:
@@ -110,8 +110,16 @@ def break_link(node: NodeRun, monkeypatch: pytest.MonkeyPatch) -> None:
 class Job:
     """A job of two nodes, a and b, of which the first alone writes checkpoints."""
 
-    def __init__(self, place: Path, attempt: int, resumption: Resumption, framework: str = "command") -> None:
+    def __init__(
+        self,
+        place: Path,
+        attempt: int,
+        resumption: Resumption,
+        framework: str = "command",
+        names: tuple[str, ...] = ("a", "b"),
+    ) -> None:
         self.place, self.attempt, self.resumption, self.framework = place, attempt, resumption, framework
+        self.names = names
         self.directory = jobs.create("x")
         self.plan = self._plan(attempt)
         for number in range(attempt):
@@ -120,10 +128,10 @@ class Job:
             self.directory.bound_plan(number).parent.mkdir(parents=True, exist_ok=True)
             write_atomic(self.directory.bound_plan(number), bound.model_dump_json())
         self.log = AttemptLog(EventLog(self.directory.events), attempt)
-        self.nodes = [self._node(name) for name in ("a", "b")]
+        self.nodes = [self._node(name) for name in names]
 
     def _plan(self, attempt: int) -> Plan:
-        plan = _planned()
+        plan = _planned(self.names)
         told = {CHECKPOINT_DIR: directory_of(str(self.place), attempt)}
         nodes = tuple(
             node.model_copy(
@@ -151,6 +159,13 @@ def write_checkpoint(directory: Path, step: int) -> Path:
     (path / "state").write_text(str(step))
     (path / "COMPLETE").touch()
     return path
+
+
+def begin(job: Job, attempts: int, at: float) -> None:
+    """Have so many attempts have begun, all at once."""
+    data = {"state": JobState.LAUNCHING.value}
+    events = [Event(number, at, EventKind.JOB_STATE, "", attempt=number, data=data) for number in range(attempts)]
+    write_atomic(job.directory.events, "".join(json.dumps(to_wire(event)) + "\n" for event in events))
 
 
 def keep_copy(job: Job, written: int, held: int, step: int) -> Path:
@@ -260,9 +275,7 @@ async def test_where_a_host_is_gone_with_its_part_the_parts_of_others_are_none_t
 async def test_what_a_job_before_left_where_a_later_attempt_wrote_is_passed_over(shared: bool, tmp_path: Path) -> None:
     job = Job(tmp_path / "kept", 2, Resumption(shared=shared))
     began = time.time()
-    data = {"state": JobState.LAUNCHING.value}
-    events = [Event(number, began, EventKind.JOB_STATE, "", attempt=number, data=data) for number in range(2)]
-    write_atomic(job.directory.events, "".join(json.dumps(to_wire(event)) + "\n" for event in events))
+    begin(job, 2, began)
     left, own = (write_checkpoint(Path(directory_of(str(job.place), 1)), step) for step in (5000, 20))
     for file in left.iterdir():
         os.utime(file, (began - 86400, began - 86400))
@@ -275,8 +288,7 @@ async def test_what_a_job_before_left_where_a_later_attempt_wrote_is_passed_over
 
 async def test_what_lay_there_before_the_first_attempt_is_gone_on_from(tmp_path: Path) -> None:
     job = Job(tmp_path / "kept", 1, Resumption(shared=True))
-    event = Event(0, time.time(), EventKind.JOB_STATE, "", attempt=0, data={"state": JobState.LAUNCHING.value})
-    write_atomic(job.directory.events, json.dumps(to_wire(event)) + "\n")
+    begin(job, 1, time.time())
     path = write_checkpoint(job.place, 20)
     for file in path.iterdir():
         os.utime(file, (1e9, 1e9))
@@ -313,7 +325,7 @@ async def test_once_the_job_is_over_no_attempt_has_left_a_copy(attempt: int, tmp
     for number in range(attempt):
         keep_copy(job, number, number, 20 + number)
     bindings = Bindings(job_id=job.directory.job_id, attempt=attempt, master_port=1, nodes={})
-    replicator = Replicator(job.directory.job_id, job.log, job.nodes, BoundPlan(plan=job.plan, bindings=bindings))
+    replicator = Replicator(job.directory, job.log, job.nodes, BoundPlan(plan=job.plan, bindings=bindings))
     await replicator.drop()
     stores = [store_of(job.resumption, job.directory.job_id, number) for number in range(attempt + 1)]
     left: list[HeldCopy] = []
@@ -356,7 +368,7 @@ async def test_copies_go_also_where_the_link_has_broken_as_the_job_ends(
     for node in job.nodes:
         break_link(node, monkeypatch)
     bindings = Bindings(job_id=job.directory.job_id, attempt=1, master_port=1, nodes={})
-    replicator = Replicator(job.directory.job_id, job.log, job.nodes, BoundPlan(plan=job.plan, bindings=bindings))
+    replicator = Replicator(job.directory, job.log, job.nodes, BoundPlan(plan=job.plan, bindings=bindings))
     await replicator.drop()
     assert not copy.exists()
     assert job.directory.read_events(EventKind.FINDING) == []
@@ -370,7 +382,7 @@ async def test_a_host_that_is_silent_as_the_job_ends_lets_its_copies_go_and_one_
     job.nodes[0].silent_since = 1.0
     job.nodes[1].client = BrokenLink(AuthenticationError("b", "no more keys"))  # type: ignore[assignment]  # as above
     bindings = Bindings(job_id=job.directory.job_id, attempt=1, master_port=1, nodes={})
-    replicator = Replicator(job.directory.job_id, job.log, job.nodes, BoundPlan(plan=job.plan, bindings=bindings))
+    replicator = Replicator(job.directory, job.log, job.nodes, BoundPlan(plan=job.plan, bindings=bindings))
     await replicator.drop()
     assert not copy.exists()
     (event,) = job.directory.read_events(EventKind.FINDING)

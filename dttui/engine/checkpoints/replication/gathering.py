@@ -6,149 +6,82 @@ Ranks that load shards read the file that names all of them, which one host alon
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import posixpath
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TypeVar
 
-from dtagent.protocol.checkpoints import (
-    JOINED,
-    PART,
-    CheckpointsReply,
-    CheckpointsRequest,
-    FoundCheckpoint,
-    JoinReply,
-    JoinRequest,
-)
+from dtagent.protocol.checkpoints import JOINED, PART, JoinReply, JoinRequest
 from dtagent.protocol.probes import PathsReply, PathsRequest
-from dtagent.protocol.replication import STORE, CopiesReply, CopiesRequest, HeldCopy
+from dtagent.protocol.replication import STORE, CopiesReply, CopiesRequest
 
 from dttui.agent_words import agent_text
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.checkpoints.checkpoint_calls import CALL_S, let_copies_go
 from dttui.engine.checkpoints.checkpoint_places import PlacedCheckpoint, places
 from dttui.engine.checkpoints.replication.transfer import CopyFailedError, Stores, transfer
-from dttui.engine.checkpoints.resume_choice import whole_steps
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.errors import HostError
 from dttui.i18n import msg
-from dttui.planning.models import BoundPlan, PlannedNode
+from dttui.planning.models import BoundPlan
 from dttui.planning.resumption import Resume, Resumption, store_of
 from dttui.spec.findings import warning
 from dttui.words import size_text
 
-MOST = 8
-"""Of each host, so many of the newest parts are told."""
 MOST_TRIED = 2
 """Steps whose parts are brought together, the newest first, until those of one make a whole."""
+_OWN = ".parts"
+"""Ends the name of what a host gets to join, beside the copies of a job: it goes where nothing comes of it."""
 
 _Reply = TypeVar("_Reply")
 
 
 async def gather(
-    before: Mapping[int, BoundPlan],
+    attempt: int,
+    bound: BoundPlan,
+    wanted: Sequence[Mapping[int, PlacedCheckpoint]],
     nodes: Sequence[NodeRun],
-    unwanted: Collection[str],
     resumption: Resumption,
     job_id: str,
     log: AttemptLog,
-    copies: Mapping[str, Sequence[HeldCopy]] = MappingProxyType({}),
 ) -> Resume | None:
-    """Return the newest checkpoint of which each host had a part, once each host of the attempt has all of it.
+    """Return the newest checkpoint of which all parts are there, once each host of the attempt has all of it.
 
     Args:
-        before: attempt → what ran in it, the newest first.
+        attempt: which wrote them.
+        bound: what ran in it.
+        wanted: of each step, the newest first, node rank that wrote a part → it.
         nodes: of the attempt that is to go on from it.
-        unwanted: paths of checkpoints that are passed over.
         resumption: of the plan.
         job_id: of the job.
-        log: of the attempt.
-        copies: node → what it keeps of others, also of a host that was lost.
+        log: of the attempt that is to go on from it.
     """
-    if resumption.shared or any(node.client is None for node in nodes):
+    known = [store_of_parts(attempt, bound, node.name, resumption, job_id) for node in nodes]
+    stores = [store for store in known if store is not None]
+    if len(stores) < len(nodes) or any(node.client is None for node in nodes):
         return None
-    names = {node.name for node in nodes}
-    for attempt, bound in before.items():
-        writers = bound.plan.nodes
-        if len(writers) < 2 or not all(
-            writer.name in names or any(_copies_of(attempt, writer, copies)) for writer in writers
-        ):
-            continue  # A host that wrote a part takes no part in this attempt, and nobody has a copy of it.
-        stores = [_store(attempt, bound, node.name, resumption, job_id) for node in nodes]
-        known = [store for store in stores if store is not None]
-        if len(known) < len(nodes):
-            continue
-        parts = await asyncio.gather(*(_located(attempt, bound, writer, nodes, unwanted, copies) for writer in writers))
-        ranks = [writer.node_rank for writer in writers]
-        wanted = [found for found in _by_step(parts) if _whole_of(known[0], found[0].found) not in unwanted]
-        for of_step in wanted[:MOST_TRIED]:
-            resume = await _together(attempt, nodes, dict(zip(ranks, of_step, strict=True)), known, resumption, log)
-            if resume is not None:
-                return resume
-            if not resumption.copies:  # Where copies are kept, these lie beside them.
-                await _drop_all(nodes, known)
+    for parts in wanted[:MOST_TRIED]:
+        resume = await _together(attempt, nodes, parts, stores, resumption, log)
+        if resume is not None:
+            return resume
+        await _drop_all(nodes, stores)
     return None
 
 
-def _store(attempt: int, bound: BoundPlan, name: str, resumption: Resumption, job_id: str) -> str | None:
-    """Return where a host keeps parts of an attempt's; of one that had no part in it, where it keeps copies."""
+def store_of_parts(attempt: int, bound: BoundPlan, name: str, resumption: Resumption, job_id: str) -> str | None:
+    """Return where a host gets parts of an attempt's; of one that had no part in it, beside where it keeps copies."""
     place = next(iter(places({attempt: bound}, name, shared=False)), None)
     if place is not None:
-        return posixpath.join(place.directory, STORE, job_id)
-    return store_of(resumption, job_id, attempt)
+        return posixpath.join(place.directory, STORE, job_id + _OWN)
+    store = store_of(resumption, job_id, attempt)
+    return None if store is None else store + _OWN
 
 
-def _copies_of(
-    attempt: int, writer: PlannedNode, copies: Mapping[str, Sequence[HeldCopy]]
-) -> Iterator[tuple[str, HeldCopy]]:
-    """Yield who has a copy of which part that a node has written in an attempt."""
-    for name, held in copies.items():
-        for copy in held:
-            if (copy.attempt, copy.node_rank, copy.form) == (attempt, writer.node_rank, PART):
-                yield name, copy
-
-
-async def _located(
-    attempt: int,
-    bound: BoundPlan,
-    writer: PlannedNode,
-    nodes: Sequence[NodeRun],
-    unwanted: Collection[str],
-    copies: Mapping[str, Sequence[HeldCopy]],
-) -> dict[int, PlacedCheckpoint]:
-    """Return the parts that a node has written in an attempt, by step, and who has each: itself first."""
-    found: dict[int, PlacedCheckpoint] = {}
-    node = next((node for node in nodes if node.name == writer.name), None)
-    if node is not None:
-        (place,) = places({attempt: bound}, writer.name, shared=False)
-        for part in await _parts(node, place.directory, unwanted):
-            if part.step is not None:
-                found[part.step] = PlacedCheckpoint(part, False, {node.name: part.path})
-    for name, copy in _copies_of(attempt, writer, copies):
-        if copy.step is not None and copy.source not in unwanted:
-            part = FoundCheckpoint(copy.source, PART, copy.step, copy.size_bytes, copy.time)
-            found.setdefault(copy.step, PlacedCheckpoint(part, False)).holders.setdefault(name, copy.path)
-    return found
-
-
-def _by_step(parts: Sequence[Mapping[int, PlacedCheckpoint]]) -> list[list[PlacedCheckpoint]]:
-    """Return each host's part of every step of which there are all, the newest step first."""
-    # What was copied is of a whole: nothing is before the file is there that names all of it.
-    copied = {
-        step
-        for of_writer in parts
-        for step, part in of_writer.items()
-        if part.found.path not in part.holders.values() or len(part.holders) > 1
-    }
-    told = [[part.found for part in of_writer.values()] for of_writer in parts]
-    return [[of_writer[step] for of_writer in parts] for step in whole_steps(told, copied)]
-
-
-def _whole_of(store: str, part: FoundCheckpoint) -> str:
+def whole_of(store: str, part: PlacedCheckpoint) -> str:
     """Return where the whole will be that is joined of a part and others."""
-    return posixpath.join(store, JOINED, posixpath.basename(part.path))
+    return posixpath.join(store, JOINED, posixpath.basename(part.found.path))
 
 
 async def _drop_all(nodes: Sequence[NodeRun], stores: Iterable[str]) -> None:
@@ -158,19 +91,13 @@ async def _drop_all(nodes: Sequence[NodeRun], stores: Iterable[str]) -> None:
 
 async def drop_joined(nodes: Sequence[NodeRun], resume: Resume | None, job_id: str) -> None:
     """Let go what was brought together to go on from; the job has come to its end."""
-    mark = f"/{STORE}/{job_id}/"
+    mark = f"/{STORE}/{job_id}{_OWN}/"
     if resume is None or mark not in resume.checkpoint:
         return
 
     paths = (resume.elsewhere.get(node.name, resume.checkpoint) for node in nodes)
     stores = (path.partition(mark)[0] + mark.rstrip("/") for path in paths)
     await _drop_all(nodes, stores)
-
-
-async def _parts(node: NodeRun, directory: str, unwanted: Collection[str]) -> list[FoundCheckpoint]:
-    request = CheckpointsRequest([directory], list(unwanted), MOST, parts=True)
-    reply = await _ask(node, "checkpoints", request, CheckpointsReply)
-    return reply.directories[0].parts if reply is not None and reply.directories else []
 
 
 async def _together(
@@ -191,45 +118,28 @@ async def _together(
         resumption: of the plan.
         log: where it is told.
     """
-    count, began = len(nodes), time.monotonic()
-    names = [node.name for node in nodes]
-    first = next(iter(parts.values())).found
-    have = [{rank: part.holders[name] for rank, part in parts.items() if name in part.holders} for name in names]
-    givers = {rank: names.index(next(iter(part.holders))) for rank, part in parts.items()}
-
-    async def send(source: int, target: int) -> None:
-        to = Stores(stores[target], [])
-        for rank, part in parts.items():
-            if givers[rank] == source and rank not in have[target]:
-                given = replace(part.found, path=have[source][rank], form=PART)
-                written = attempt, rank
-                reply = await transfer(nodes[source], nodes[target], given, written, to, resumption, is_awaited=True)
-                have[target][rank] = reply.path
-
+    began = time.monotonic()
+    first = parts[min(parts)].found
+    exchange = _Exchange(attempt, nodes, parts, stores, resumption)
     try:
         await asyncio.gather(*(_check_room(node, store, parts) for node, store in zip(nodes, stores, strict=True)))
-        for distance in range(1, count):  # So that each host sends to one and takes of one at a time.
-            sending = (send(index, (index + distance) % count) for index in range(count))
-            # Each is waited for: one that went on would take of the network what ranks need then.
-            for failed in await asyncio.gather(*sending, return_exceptions=True):
-                if failed is not None:
-                    raise failed
+        await exchange.run()
     except CopyFailedError as error:
         message = msg("the parts of step {step} are not brought together: {reason}",
                        step=first.step, reason=error.why)  # fmt: skip
         log.tell(warning("checkpoint-not-copied", first.path, message))
         return None
-    requests = [JoinRequest(store, list(paths.values())) for store, paths in zip(stores, have, strict=True)]
+    requests = [JoinRequest(store, paths) for store, paths in zip(stores, exchange.paths(), strict=True)]
     replies = await asyncio.gather(
         *(_ask(node, "join_checkpoint", request, JoinReply) for node, request in zip(nodes, requests, strict=True))
     )
     paths = [reply.path if reply is not None else "" for reply in replies]
     for node, reply in zip(nodes, replies, strict=True):
-        if reply is not None and reply.detail:
-            reason = agent_text(reply.detail, reply.detail_notice)
-            log.tell(
-                warning("checkpoint-not-copied", node.name, msg("{host}: {reason}", host=node.name, reason=reason))
-            )
+        if reply is None or reply.detail:
+            silent = msg("it does not answer, or its agent is too old to bring parts of a checkpoint together")
+            reason = silent if reply is None else agent_text(reply.detail, reply.detail_notice)
+            message = msg("{host}: {reason}", host=node.name, reason=reason)
+            log.tell(warning("checkpoint-not-copied", node.name, message))
     if not all(paths):
         return None
     message = msg(
@@ -246,6 +156,82 @@ async def _together(
         attempt=attempt,
         elsewhere={node.name: path for node, path in zip(nodes, paths, strict=True) if path != paths[0]},
     )
+
+
+class _Exchange:
+    """Has each of some nodes get the parts of a step that it lacks.
+
+    Args:
+        attempt: which wrote them.
+        nodes: that are to have all of them.
+        parts: node rank of the node that wrote one → it.
+        stores: where each of `nodes` keeps what it gets.
+        resumption: of the plan.
+    """
+
+    def __init__(
+        self,
+        attempt: int,
+        nodes: Sequence[NodeRun],
+        parts: Mapping[int, PlacedCheckpoint],
+        stores: Sequence[str],
+        resumption: Resumption,
+    ) -> None:
+        self._attempt = attempt
+        self._nodes = nodes
+        self._parts = parts
+        self._stores = stores
+        self._resumption = resumption
+        self._index = {node.name: index for index, node in enumerate(nodes)}
+        self._have = [
+            {rank: part.holders[node.name] for rank, part in parts.items() if node.name in part.holders}
+            for node in nodes
+        ]
+
+    def paths(self) -> list[list[str]]:
+        """Return where each node has the parts, that which it has written first."""
+        own = {part.found.path for part in self._parts.values()}
+        return [sorted(have.values(), key=lambda path: path not in own) for have in self._have]
+
+    async def run(self) -> None:
+        """Have all sent, each host sending to one and taking of one at a time. Raises CopyFailedError."""
+        count = len(self._nodes)
+        for distance in range(1, count):
+            await asyncio.gather(*(self._send_all(index, (index + distance) % count) for index in range(count)))
+        # Each is waited for: one that went on would take of the network what ranks need then.
+        for failed in await asyncio.gather(*map(self._send_rest, range(count)), return_exceptions=True):
+            if failed is not None:
+                raise failed
+
+    async def _send_all(self, source: int, target: int) -> None:
+        """Send what a node is the first to have."""
+        for rank, part in self._parts.items():
+            if rank not in self._have[target] and self._index[next(iter(part.holders))] == source:
+                with contextlib.suppress(CopyFailedError):
+                    await self._send(rank, source, target)
+
+    async def _send_rest(self, target: int) -> None:
+        """Have what has not come sent by whoever has it, one after another; raise why the last could not."""
+        for rank in self._parts.keys() - self._have[target].keys():
+            why = CopyFailedError("")
+            for name in self._parts[rank].holders:
+                try:
+                    await self._send(rank, self._index[name], target)
+                    break
+                except CopyFailedError as error:
+                    why = error
+            else:
+                raise why
+
+    async def _send(self, rank: int, source: int, target: int) -> None:
+        part = self._parts[rank]
+        path = part.holders[self._nodes[source].name]
+        changed_ns = part.found.changed_ns if path == part.found.path else None
+        given = replace(part.found, path=path, form=PART, changed_ns=changed_ns)
+        to = Stores(self._stores[target], [])
+        pair = self._nodes[source], self._nodes[target]
+        reply = await transfer(*pair, given, (self._attempt, rank), to, self._resumption, is_awaited=True)
+        self._have[target][rank] = reply.path
 
 
 async def _check_room(node: NodeRun, store: str, parts: Mapping[int, PlacedCheckpoint]) -> None:

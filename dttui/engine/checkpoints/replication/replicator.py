@@ -10,10 +10,12 @@ from dtagent.protocol.checkpoints import PART, CheckpointsOf, CheckpointsReply, 
 
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.checkpoints.checkpoint_calls import ask, let_copies_go
+from dttui.engine.checkpoints.checkpoint_places import started_at
 from dttui.engine.checkpoints.replication.transfer import CopyFailedError, Stores, transfer
 from dttui.engine.checkpoints.resume_choice import whole_steps
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.i18n import msg
+from dttui.jobs import JobDirectory
 from dttui.planning.binding import checkpoint_directory
 from dttui.planning.models import BoundPlan
 from dttui.planning.resumption import Resumption, store_of
@@ -24,6 +26,8 @@ LEAST_LOOK_S, MOST_LOOK_S = 1.0, 15.0
 """From one look for new checkpoints to the next: a tenth of the time from one to the next, within these."""
 MOST_RETRY_S = 60.0
 """Until a copy is tried again that has failed; the first time at the next look, then ever later."""
+_EARLY_S = 1.0
+"""By which two clocks may differ."""
 
 
 def stores_of(resumption: Resumption, job_id: str, attempt: int, earlier: Sequence[str] = ()) -> Stores | None:
@@ -46,7 +50,7 @@ class Replicator:
     """Works until it is cancelled; nothing of it ends a job, and what cannot be copied is told once.
 
     Args:
-        job_id: of the job.
+        directory: of the job.
         log: of the attempt.
         nodes: in order of rank.
         bound: what runs.
@@ -54,17 +58,25 @@ class Replicator:
     """
 
     def __init__(
-        self, job_id: str, log: AttemptLog, nodes: Sequence[NodeRun], bound: BoundPlan, earlier: Sequence[str] = ()
+        self,
+        directory: JobDirectory,
+        log: AttemptLog,
+        nodes: Sequence[NodeRun],
+        bound: BoundPlan,
+        earlier: Sequence[str] = (),
     ) -> None:
+        self._directory = directory
         self._log = log
         self._nodes = nodes
         self._resumption = bound.plan.resumption
-        self._stores = stores_of(self._resumption, job_id, log.attempt, earlier)
+        self._stores = stores_of(self._resumption, directory.job_id, log.attempt, earlier)
         self._places = {node.name: checkpoint_directory(node) for node in bound.plan.nodes}
         self._copied: dict[str, set[str]] = {}
         """Checkpoint, as it was found → nodes that have a copy."""
         self._parts: dict[str, list[FoundCheckpoint]] = {}
         """Node → what it has written of checkpoints that are complete with the parts of others, as it said last."""
+        self._begun = 0.0
+        """When the attempt began, by the login node's clock: parts that are older are another job's."""
         interval_s = self._resumption.interval_s or 10 * MOST_LOOK_S
         self._look_s = min(max(interval_s / 10, LEAST_LOOK_S), MOST_LOOK_S)
 
@@ -72,6 +84,8 @@ class Replicator:
         """Look for new ones, and have them copied, again and again."""
         if self._stores is None or len(self._nodes) < 2:
             return
+        begun = await asyncio.to_thread(started_at, self._directory)
+        self._begun = begun.get(self._log.attempt, 0.0)
         await asyncio.gather(*(self._follow(node, self._stores) for node in self._nodes))
 
     async def drop(self) -> None:
@@ -97,12 +111,14 @@ class Replicator:
     async def _copy_newest(self, node: NodeRun, place: str, stores: Stores) -> bool:
         """Have the newest one copied where it is not yet; return whether nothing has failed."""
         found = await ask(node, "checkpoints", CheckpointsRequest([place], parts=True), CheckpointsReply)
-        told = found.directories[0] if found is not None and found.directories else CheckpointsOf()
-        self._parts[node.name] = told.parts
-        newest = told.complete[0] if told.complete else self._part_of_whole(node)
+        if found is None:
+            return True
+        told = found.directories[0] if found.directories else CheckpointsOf()
+        self._parts[node.name] = [part for part in told.parts if self._is_own(part, node)]
+        newest = self._part_of_whole(node) or next(iter(told.complete), None)  # Parts are told that are newer.
         if newest is None:
             return True
-        name = f"{node.name} {newest.path} {newest.time} {newest.size_bytes}"
+        name = f"{node.name} {newest.path} {newest.time} {newest.size_bytes} {newest.changed_ns}"
         have = self._copied.setdefault(name, set())
         for target in self._others(node):
             if len(have) >= self._resumption.copies:
@@ -144,11 +160,17 @@ class Replicator:
     def _part_of_whole(self, node: NodeRun) -> FoundCheckpoint | None:
         """Return what a node has written of the newest checkpoint of which all have written theirs, where there is one.
 
-        The file that names all of it is written last, by one of them: once it is there nobody writes to any part.
+        The file that names all of it is written last, by one of them: once it is there nobody writes to any part, or
+        only shortly (DeepSpeed's ranks do not wait for each other), and then it is copied again.
         """
-        steps = whole_steps([self._parts.get(item.name, []) for item in self._nodes])
-        parts = (part for part in self._parts[node.name] if steps and part.step == steps[0])
-        return next((replace(part, form=PART) for part in parts), None)
+        parts = [self._parts.get(item.name, []) for item in self._nodes]
+        steps = whole_steps(parts, offsets_s=[item.clock_offset_s for item in self._nodes])
+        own = (part for part in self._parts[node.name] if steps and part.step == steps[0])
+        return next((replace(part, form=PART) for part in own), None)
+
+    def _is_own(self, part: FoundCheckpoint, node: NodeRun) -> bool:
+        """Whether a part was written since the attempt began: what lay there before may yet be written over."""
+        return part.changed_ns is None or part.changed_ns / 1e9 - node.clock_offset_s >= self._begun - _EARLY_S
 
     def _others(self, node: NodeRun) -> list[NodeRun]:
         """Return the nodes after one in a ring of ranks, without those that are silent."""
