@@ -20,6 +20,7 @@ from dtagent.checkpoints.entries import Entry, entries_of, files_of
 from dtagent.checkpoints.shards import SHARD, check_shards, metadata_files, number_in
 from dtagent.checkpoints.wholeness import TornError, check_contents, check_file
 from dtagent.protocol import sentences
+from dtagent.protocol.checkpoints import PART
 from dtagent.protocol.said import Said
 from dtagent.system.untrusted_files import UnusableFileError, read, read_object
 
@@ -112,6 +113,44 @@ def check(candidate: Candidate) -> None:
     _check_files(candidate)
 
 
+def form_of_part(candidate: Candidate) -> str | None:
+    """Return the form of one that is not complete where other hosts may have the rest of it; `None` where not.
+
+    What nothing here names is a `part`.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    path = candidate.path
+    if candidate.step is None or not path.is_dir():
+        return None
+    if candidate.form == "torch-dcp":
+        is_named = bool(metadata_files(path))
+    elif candidate.form == "hugging-face" and any(_has_shares(folder) for folder in _folders_in(path)):
+        is_named = (path / TRAINER_STATE).is_file()
+    elif candidate.form in _NAMES_IT and _has_shares(path):
+        is_named = candidate.refusal is None
+    else:
+        return None
+    return candidate.form if is_named else PART
+
+
+def named_beside(form: str, name: str) -> tuple[str, str] | None:
+    """Return name and content of the file beside a checkpoint that names it, where its form has one."""
+    if form == "megatron" and re.fullmatch(r"iter_\d{1,18}", name):
+        return MEGATRON_LATEST, str(int(name.removeprefix("iter_")))
+    return (_NAMES_IT[form], name) if form in _NAMES_IT else None
+
+
+def form_of_tracked(checkpoint: Path) -> str:
+    """Return whose form a checkpoint has of which a file beside it may tell; empty for any other.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    return "megatron" if re.fullmatch(_ITERATION, checkpoint.name) else "deepspeed" if _has_states(checkpoint) else ""
+
+
 def verify(candidate: Candidate, deadline: float) -> None:
     """Look whether the files of a complete one still hold what was written to them, as far as they have checksums.
 
@@ -146,7 +185,7 @@ def _of_megatron(folders: Sequence[Entry], tracker: Entry) -> list[Candidate]:
 
 def _of_deepspeed(folders: Sequence[Entry], tracker: Entry) -> list[Candidate]:
     told = _line(tracker.path)
-    ours = [folder for folder in folders if folder.name == told or _has_model_states(folder.path)]
+    ours = [folder for folder in folders if folder.name == told or _has_states(folder.path)]
     return _tracked("deepspeed", ours, told, tracker)
 
 
@@ -179,7 +218,7 @@ def _by_their_looks(folders: Sequence[Entry], files: Sequence[Entry]) -> list[Ca
         return [_found("torch-dcp", folder) for folder in sharded]
     # The file beside them is written last: without one there has been no complete one.
     begun = [_found("megatron", folder) for folder in _named(folders, _ITERATION)]
-    begun += [_found("deepspeed", folder) for folder in folders if _has_model_states(folder.path)]
+    begun += [_found("deepspeed", folder) for folder in folders if _has_states(folder.path)]
     if begun:
         return [replace(item, refusal=sentences.MARK_IS_MISSING(file=_NAMES_IT[item.form])) for item in begun]
     return _of_one_file([file for file in files if file.name.endswith(_OF_ONE_FILE)])
@@ -216,8 +255,17 @@ def _has_shards(folder: Path) -> bool:
     return bool(metadata_files(folder)) or any(folder.glob(f"*{SHARD}"))
 
 
-def _has_model_states(folder: Path) -> bool:
-    return any(folder.glob("*model_states.pt"))
+def _has_states(folder: Path) -> bool:
+    """Whether it has what DeepSpeed saves of a model, or of the optimizer: of that each rank writes its own share."""
+    return any(folder.glob("*model_states.pt")) or any(folder.glob("*optim_states.pt"))
+
+
+def _has_shares(folder: Path) -> bool:
+    return _has_states(folder) or _has_shards(folder)
+
+
+def _folders_in(path: Path) -> list[Path]:
+    return [entry.path for entry in entries_of(path) if entry.is_directory]
 
 
 def _check_trainer_state(path: Path, step: int | None) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dtagent.checkpoints.entries import files_of
-from dtagent.checkpoints.shards import check_shards
+from dtagent.checkpoints.forms import candidates, check, form_of_tracked, named_beside
+from dtagent.checkpoints.shards import SHARD
 from dtagent.checkpoints.wholeness import TornError
 from dtagent.protocol import sentences
 from dtagent.protocol.checkpoints import JOINED, JoinReply
@@ -24,7 +25,8 @@ def join(store: Path, parts: Sequence[Path]) -> JoinReply:
 
     Args:
         store: a directory of copies.
-        parts: directories of shards, of one checkpoint of torch.distributed.checkpoint.
+        parts: directories of one name, what this host has written first. Of a file that several have written, as each
+            host its own of what all its ranks have alike, the first counts.
     """
     place = store / JOINED
     try:
@@ -34,8 +36,12 @@ def join(store: Path, parts: Sequence[Path]) -> JoinReply:
         for part in parts:
             for file, _seen in files_of(part, _MOST_FILES):
                 _link(file, whole / file.relative_to(part))
-        check_shards(whole, may_be_overwritten=False)
-        whole.rename(place / parts[0].name)
+        if beside := named_beside(form_of_tracked(whole), whole.name):
+            (whole.parent / beside[0]).write_text(beside[1])
+        (found,) = candidates(whole.parent)
+        check(found)
+        for item in list(whole.parent.iterdir()):
+            item.rename(place / item.name)
         return JoinReply(str(place / parts[0].name))
     except TornError as error:
         return JoinReply(detail=error.why)
@@ -51,6 +57,7 @@ def _link(file: Path, name: Path) -> None:
     try:
         os.link(file, name, follow_symlinks=False)
     except FileExistsError:
-        raise TornError(sentences.PARTS_OF_ONE()) from None
+        if file.suffix == SHARD:
+            raise TornError(sentences.PARTS_OF_ONE()) from None
     except OSError:  # On another disk, or one without links.
         shutil.copyfile(file, name)

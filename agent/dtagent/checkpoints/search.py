@@ -9,11 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dtagent.checkpoints.entries import files_of
-from dtagent.checkpoints.forms import Candidate, candidates, check, verify
-from dtagent.checkpoints.shards import metadata_files
+from dtagent.checkpoints.forms import Candidate, candidates, check, form_of_part, verify
 from dtagent.checkpoints.wholeness import TornError
 from dtagent.protocol import sentences
-from dtagent.protocol.checkpoints import PART, FoundCheckpoint, PassedCheckpoint
+from dtagent.protocol.checkpoints import FoundCheckpoint, PassedCheckpoint
 
 MOST_PASSED = 100
 """So many that are not complete are looked at."""
@@ -66,8 +65,8 @@ def newest_complete(directory: Path, unwanted: Container[str] = (), most: int = 
                 verify(item, deadline)
             found.complete.append(described)
         except TornError as error:
-            if item.form == "torch-dcp" and item.step is not None and path not in unwanted:
-                found.parts.append(described if metadata_files(item.path) else replace(described, form=PART))
+            if path not in unwanted and (form := form_of_part(item)):
+                found.parts.append(replace(described, form=form))
             found.passed.append(PassedCheckpoint(path, error.why))
         except OSError as error:
             why = sentences.FILE_NOT_READ(file=os.path.basename(path), error=error.strerror or str(error))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +13,12 @@ from typing import Any
 from dacite import Config, DaciteError, from_dict
 
 from dtagent.checkpoints.entries import is_of_others
+from dtagent.checkpoints.forms import named_beside
 from dtagent.protocol import sentences
 from dtagent.protocol.said import Said
 
 MOST_FILES = 20_000
 MOST_DEPTH = 32
-BESIDE = {"megatron": "latest_checkpointed_iteration.txt", "deepspeed": "latest"}
-"""Form → the file beside checkpoints that names one: who loads looks there for its name."""
 
 
 class CopyError(Exception):
@@ -85,11 +83,7 @@ class Manifest:
     @property
     def beside(self) -> tuple[str, str] | None:
         """Name and content of the file beside it that names it, where its form has one."""
-        name = BESIDE.get(self.form)
-        if name is None:
-            return None
-        iteration = re.fullmatch(r"iter_(\d{1,18})", self.name) if self.form == "megatron" else None
-        return name, str(int(iteration[1])) if iteration else self.name
+        return named_beside(self.form, self.name)
 
     @property
     def age(self) -> tuple[int, int, float]:
