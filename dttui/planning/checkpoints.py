@@ -92,14 +92,15 @@ def _check_parts(job: Job, copies: int) -> list[Finding]:
         return []
     message = _(
         "with {framework} each host may write its own part of a checkpoint: what a lost host wrote is lost with it, "
-        "and where none is lost, an attempt goes on only from parts of torch.distributed.checkpoint, which are brought "
-        "together, or that each host marks by a file COMPLETE and loads alone"
+        "and where none is lost, parts of torch.distributed.checkpoint, DeepSpeed, Megatron-LM and Hugging Face's "
+        "Trainer are brought together before another attempt, or loaded as they are where each host marks its own by a "
+        "file COMPLETE; from others none goes on"
     )
     if copies:
         message = _(
-            "with {framework} each host may write its own part of a checkpoint: parts of torch.distributed.checkpoint "
-            "are copied and brought together, and those that it marks by a file COMPLETE and loads alone are copied; "
-            "others are lost with a host"
+            "with {framework} each host may write its own part of a checkpoint: parts of torch.distributed.checkpoint, "
+            "DeepSpeed, Megatron-LM and Hugging Face's Trainer are copied and brought together, and those that it "
+            "marks by a file COMPLETE and loads alone are copied; others are lost with a host"
         )
     hint = _(
         "Write recovery.checkpoint.dir with shared: true, a directory that all hosts see, or let one rank write all."
@@ -122,7 +123,7 @@ def _check_copies(checkpoint: Checkpoint, nodes: int) -> list[Finding]:
     message = _(
         "each complete checkpoint is copied to {count} of the other hosts: the newest that was copied outlives the "
         "loss of any {count} at once, and not of {more}; where several hosts write a part each of what is complete "
-        "only together, it is copied where it is torch.distributed.checkpoint's or marked by a file COMPLETE, and "
-        "otherwise no host may be lost"
+        "only together, it is copied where it is of torch.distributed.checkpoint, DeepSpeed, Megatron-LM or Hugging "
+        "Face's Trainer, or marked by a file COMPLETE, and otherwise no host may be lost"
     )
     return [info("checkpoint-copies", key, message.format(count=checkpoint.copies, more=checkpoint.copies + 1))]
