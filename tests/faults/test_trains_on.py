@@ -43,7 +43,8 @@ def test_fsdp_trains_on_from_the_parts_that_each_host_has_on_its_own_disk(tmp_pa
     job = example("pytorch-fsdp")
     job["cluster"] = slots({ONE: 1, TWO: 1})
     job["settings"] |= {"steps": STEPS, "checkpoint_every": KEPT_EVERY}
-    losses = trains_on_from_parts_on_own_disks(tmp_path, "pytorch-fsdp", job, Path(sys.executable), STEPS)
+    losses, places = trains_on_from_parts_on_own_disks(tmp_path, "pytorch-fsdp", job, Path(sys.executable), STEPS)
+    assert [part.name for place in places for part in place.glob("rank-*")] == ["rank-0.pt", "rank-1.pt"]
     assert losses[STEPS] < losses[1] - 1.5
 
 

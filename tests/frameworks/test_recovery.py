@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from dtagent.protocol.checkpoints import JOINED
 
 from tests.frameworks.launching import example, slots
+from tests.integration import restarted_jobs
 from tests.integration.gangs import ONE, TWO
 from tests.integration.restarted_jobs import KEPT_EVERY, trains_on_after_a_lost_rank_and_a_lost_master
 from tests.processes import demo_root as demo_root
@@ -35,6 +38,27 @@ def test_deepspeed_trains_on_from_its_checkpoint(
     losses = trains_on_after_a_lost_rank_and_a_lost_master(
         tmp_path, "deepspeed", job, frameworks_python, STEPS, env=deepspeed_variables, state=STATE
     )
+    assert losses[STEPS] < losses[1] - 2
+
+
+@pytest.mark.thorough
+def test_deepspeed_trains_on_from_parts_that_no_mark_names(
+    tmp_path: Path, frameworks_python: Path, deepspeed_variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over within 300 s: what each host has written alone is brought together."""
+    scripts = tmp_path / "scripts"
+    shutil.copytree(restarted_jobs.EXAMPLES / "deepspeed", scripts / "deepspeed")
+    script = scripts / "deepspeed" / "train.py"
+    text, mark = script.read_text(), '    (folder / "COMPLETE").touch()\n'
+    assert mark in text
+    script.write_text(text.replace(mark, ""))
+    monkeypatch.setattr(restarted_jobs, "EXAMPLES", scripts)
+    job = on_two_hosts("deepspeed", args=ARGS)
+    job["strategy"]["zero_stage"] = 3
+    losses, places = restarted_jobs.trains_on_from_parts_on_own_disks(
+        tmp_path, "deepspeed", job, frameworks_python, STEPS, deepspeed_variables
+    )
+    assert all(place.parent.name == JOINED for place in places)
     assert losses[STEPS] < losses[1] - 2
 
 

@@ -115,8 +115,8 @@ def _hashes(path: Path) -> set[str]:
 
 
 def trains_on_from_parts_on_own_disks(
-    directory: Path, name: str, job: dict[str, Any], python: Path, steps: int
-) -> dict[int, float]:
+    directory: Path, name: str, job: dict[str, Any], python: Path, steps: int, env: Mapping[str, str] | None = None
+) -> tuple[dict[int, float], list[Path]]:
     """Train an example on two hosts that keep a part each on disks of their own, and take away a rank.
 
     Args:
@@ -125,12 +125,13 @@ def trains_on_from_parts_on_own_disks(
         job: what stands below `distributed_training`; a checkpoint every `KEPT_EVERY` steps.
         python: interpreter of the ranks.
         steps: how many it makes.
+        env: variables of the ranks.
 
     Returns:
-        The losses.
+        The losses, and what each host went on from.
     """
     recovery = {"on_node_failure": "restart", "checkpoint": None}
-    running = _start(directory, name, job, python, {}, recovery, slow_attempts=1)
+    running = _start(directory, name, job, python, env or {}, recovery, slow_attempts=1)
     _wait_for_steps(running, 0, STEPS_BETWEEN)
     _kill_rank(running, TWO)
     wait_until(running.is_over, "the job to end", DEADLINE_S)
@@ -140,12 +141,12 @@ def trains_on_from_parts_on_own_disks(
     assert 0 <= comeback.data["lost_steps"] <= 2 * KEPT_EVERY, comeback.message
     resume = running.read_bound_plan(1).bindings.resume
     assert resume is not None
-    (other,) = map(Path, resume.elsewhere.values())
-    assert other.name == Path(resume.checkpoint).name
-    assert sorted(part.name for part in other.glob("rank-*")) == ["rank-1.pt"]
+    places = [Path(resume.checkpoint), *map(Path, resume.elsewhere.values())]
+    assert len({place.name for place in places}) == 1
+    assert len(places) == 2
     losses = _losses(running, 0)
     assert sorted(losses) == list(range(1, steps + 1))
-    return losses
+    return losses, places
 
 
 def continues_after_a_lost_host(
