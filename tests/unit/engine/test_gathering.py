@@ -82,7 +82,7 @@ class Sender:
             return TakeReply(1)
         if method == "join_checkpoint":
             if not self.joins:
-                raise AgentError("a", "unknown method", ErrorCode.UNKNOWN_METHOD)
+                raise AgentError("a", "unknown method", code=ErrorCode.UNKNOWN_METHOD)
             return JoinReply(f"{request.store}/joined/{request.parts[0].rpartition('/')[2]}")
         if self.fails_after_s is not None:
             await asyncio.sleep(self.fails_after_s)
