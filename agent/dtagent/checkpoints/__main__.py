@@ -23,7 +23,7 @@ from dtagent.system.units import MIB
 
 MEMORY_BYTES = 2048 * MIB
 MOST_TOLD = 8
-"""Of those that were passed over, the newest."""
+"""Of those that were passed over, the newest; of parts so many at least."""
 
 
 def main(mark: str, text: str) -> None:
@@ -51,7 +51,7 @@ def _found(request: dict[str, Any]) -> CheckpointsOf:
         search = newest_complete(Path(request["directory"]), unwanted, request["most"], verify_s)
     except OSError as error:
         return CheckpointsOf(detail=sentences.SEARCH_FAILED(error=error.strerror or str(error)))
-    parts = search.parts[:MOST_TOLD] if request["parts"] else []
+    parts = search.parts[: max(MOST_TOLD, request["most"])] if request["parts"] else []
     return CheckpointsOf(search.complete, search.passed[:MOST_TOLD], parts=parts)
 
 

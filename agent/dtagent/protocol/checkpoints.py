@@ -27,7 +27,7 @@ class CheckpointsRequest:
     unwanted: list[str] = field(default_factory=list)
     """Paths of checkpoints that are passed over: who resumed from them came to nothing."""
     most: int = 1
-    """How many are told of each directory."""
+    """How many are told of each directory; of parts at least a few."""
     seconds: float = 20.0
     """How long the search of each may take: a network disk that is gone hangs."""
     verify_s: float = 0.0

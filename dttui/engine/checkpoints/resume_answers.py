@@ -90,18 +90,21 @@ async def own_answers(
 def _may_lack_common(
     answers: Mapping[str, Mapping[CheckpointPlace, CheckpointsOf]], copies: Iterable[HeldCopy]
 ) -> bool:
-    """Whether hosts may all have a checkpoint that not all have told: of some attempt one has more than it has told."""
-    steps: dict[int, list[list[int | None]]] = {}
-    of_others: dict[tuple[int, int], list[int | None]] = {}
+    """Whether hosts may all have a checkpoint, or a part of one, that not all have told: one has more than it has told.
+
+    Of an attempt's complete ones and of its parts alike.
+    """
+    steps: dict[tuple[int, bool], list[list[int | None]]] = {}
+    of_others: dict[tuple[int, bool, int], list[int | None]] = {}
     for copy in copies:
-        if copy.form == PART:
-            continue
-        of_others.setdefault((copy.attempt, copy.node_rank), []).append(copy.step)
+        of_others.setdefault((copy.attempt, copy.form == PART, copy.node_rank), []).append(copy.step)
     for by_place in answers.values():
         for place, found in by_place.items():
-            steps.setdefault(place.attempt, []).append([item.step for item in found.complete])
-    for (attempt, _rank), told in of_others.items():
-        steps.setdefault(attempt, []).append(told)
+            for is_part, items in ((False, found.complete), (True, found.parts)):
+                if items or not is_part:
+                    steps.setdefault((place.attempt, is_part), []).append([item.step for item in items])
+    for (attempt, is_part, _rank), told in of_others.items():
+        steps.setdefault((attempt, is_part), []).append(told)
     return any(
         max(map(len, told)) >= MOST and (len(told) < len(answers) or not set(told[0]).intersection(*told[1:]))
         for told in steps.values()

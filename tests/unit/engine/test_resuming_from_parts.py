@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -121,6 +122,25 @@ async def test_copies_of_parts_are_handed_on(tmp_path: Path, monkeypatch: pytest
         copies["a"] += [HeldCopy("/copies/step-20", PART, 0, 1, str(places[1]), 20, 5)]
 
     monkeypatch.setattr(resuming, "add_copies", add)
+    assert await two.found() == (0, 20)
+
+
+@pytest.mark.parametrize("is_copy", [False, True], ids=["own", "copy"])
+async def test_where_one_host_has_written_parts_on_the_newest_step_of_both_is_taken(
+    is_copy: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = TwoDisks(tmp_path, 1, kept_in(tmp_path / "kept"), monkeypatch)
+    places = two.write_parts(0, 20)
+    for step in range(30, 230, 10):
+        (two.job.place / f"step-{step}").mkdir()
+        (two.job.place / f"step-{step}" / "__0_0.distcp").write_text("bytes")
+    if is_copy:
+
+        async def add(copies: dict[str, list[HeldCopy]], *_: Any) -> None:
+            copies["a"] += [HeldCopy("/copies/step-20", PART, 0, 1, str(places[1]), 20, 5)]
+
+        monkeypatch.setattr(resuming, "add_copies", add)
+        shutil.rmtree(places[1])
     assert await two.found() == (0, 20)
 
 
