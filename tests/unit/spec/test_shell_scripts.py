@@ -59,6 +59,10 @@ SCRIPTS = {
         "S=$(IFS=:; echo \"${G[*]}\"); torchrun $L x$L; IFS=$'\\n'; P='p q\nr s'; torchrun $P; IFS=; torchrun $P; "
         'IFS=$O; torchrun $P $n "$A" "$S" t.py; IFS=" :"; P=" a : b:c  d"; torchrun $P; unset IFS; torchrun $P'
     ),
+    "an IFS of read alone": (
+        "X='a b'; IFS=: read -r Q R <<< p:q; torchrun $X $Q $R; while IFS= read -r line; do :; done < /dev/null; "
+        "torchrun $X; IFS=,; read -r Q R <<< p,q; Y=c,d; torchrun $Y $Q $R"
+    ),
     "indices": (
         'A=(x "y z"); declare -A M=([lr]=1 [bs]=2); for i in "${!A[@]}"; do torchrun $i "${A[$i]}"; done; '
         'for k in lr bs; do [[ " ${!M[*]} " == *" $k "* ]] && torchrun $k ${M[$k]}; done'

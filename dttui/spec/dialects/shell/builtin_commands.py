@@ -28,6 +28,7 @@ class FollowedText(Protocol):
     expander: Expander
     conditions: Conditions
     said: str
+    own: dict[str, str | Array]
     at: Mark
 
     @property
@@ -131,7 +132,8 @@ class Builtins:
         options = "".join(word for word in arguments if re.fullmatch("-[a-z]+", word))
         if stdin is None or not names:
             return None  # Of a terminal or a file.
-        separators = self._follower.state.value("IFS")
+        own = self._follower.own.get("IFS")
+        separators = own if isinstance(own, str) else self._follower.state.value("IFS")
         parts = re.split(f"[{re.escape(separators)}]", stdin) if separators and separators.strip() else stdin.split()
         if "a" in options:
             self._follower.state.set(names[-1], {str(index): part.strip() for index, part in enumerate(parts)})
@@ -141,8 +143,7 @@ class Builtins:
             for index, name in enumerate(names):
                 rest = parts[index:] if index == len(names) - 1 else parts[index : index + 1]
                 self._follower.state.set(name, " ".join(rest))
-        self._follower.state.variables.pop("IFS", None)
-        return "d" in options or True
+        return True
 
     def _source(self, words: list[Word], _stdin: str | None) -> bool | None:
         if not words:

@@ -49,6 +49,8 @@ class Follower:
         """Whether all of that is known."""
         self.stdin: str | None = None
         """What the command that is followed reads, where that is known."""
+        self.own: dict[str, str | Array] = {}
+        """Variables that are set for the command that is followed alone."""
         self.said = ""
         """What was printed last."""
         self.at = Mark(1, 1)
@@ -376,7 +378,7 @@ class Follower:
         if not words:
             return True
         own = {name: self.state.variables[name] for name in names if name in self.state.variables}
-        if words[0].raw not in ("read", "eval"):
+        if words[0].raw != "eval":
             self.state.variables = {n: v for n, v in self.state.variables.items() if n not in own or n in before}
             self.state.variables.update((name, before[name]) for name in own if name in before)
         return self.simple(words, own, stdin, is_background)
@@ -405,6 +407,7 @@ class Follower:
             return self._call(self.state.functions[name], arguments)
         builtin = self._builtins.get(name)
         if builtin is not None:
+            self.own = own
             return builtin(words[1:], stdin)
         if self.output is not None:
             if name == "getopt":  # Of a script that was given no arguments.
