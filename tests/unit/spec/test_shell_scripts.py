@@ -63,6 +63,16 @@ SCRIPTS = {
         "X='a b'; IFS=: read -r Q R <<< p:q; torchrun $X $Q $R; while IFS= read -r line; do :; done < /dev/null; "
         "torchrun $X; IFS=,; read -r Q R <<< p,q; Y=c,d; torchrun $Y $Q $R"
     ),
+    "lines that a loop reads": (
+        "while IFS=, read -r n lr; do torchrun $n --lr $lr; done <<E\na,1e-3\n b , 1e-4 ,x,\n\nE\n"
+        "IFS=: read -r H P <<< node1:29500:x; torchrun $H $P; IFS=: read -r H P <<< a:b:; torchrun $H $P\n"
+        "read -r A <<< '  p  q '; torchrun \"$A\"; IFS= read -r A <<< '  p  q '; torchrun \"$A\"\n"
+        '{ read A; read B C; mapfile -t D; } <<E\n1 2\n3 4  5 \n6\n7 8\nE\ntorchrun "$A" "$B" "$C" "${D[@]}"\n'
+        "while read x; do while read y; do torchrun $x $y; done <<< 'in'; done <<E\none\ntwo\\\nthree\nE\n"
+        "if read x <<< ''; then torchrun empty; fi; read <<< ' r'; torchrun \"$REPLY\"\n"
+        "(read x; torchrun $x) <<E\nsub\nE\n"
+        'IFS=", " read -ra L <<< "a, b,,c"; torchrun ${#L[@]} "${L[@]}"; read -r -d : x <<< p:q; torchrun $x'
+    ),
     "indices": (
         'A=(x "y z"); declare -A M=([lr]=1 [bs]=2); for i in "${!A[@]}"; do torchrun $i "${A[$i]}"; done; '
         'for k in lr bs; do [[ " ${!M[*]} " == *" $k "* ]] && torchrun $k ${M[$k]}; done'

@@ -218,11 +218,14 @@ class Follower:
     def _subshell(self, node: Node) -> bool | None:
         state = self.state.forked()
         inner = Follower(self.shell, self._source, state, self._mark, self._depth + 1, self.output)
+        inner.stdin = self.stdin
         try:
             return inner.block(node.children)
         except Exited:
             self.shell.ran.end = None
             return None
+        finally:
+            self.stdin = inner.stdin
 
     def _if(self, node: Node) -> bool | None:
         """Take the branch that is known; where none is, the first one, unless it is the only one or ends the script."""
@@ -324,23 +327,28 @@ class Follower:
         body = node.child_by_field_name("body")
         stdin: str | None = None
         target: str | None = None
+        is_other = False
         for child in node.named_children:
             if child.type == "heredoc_redirect":
                 stdin = self._heredoc(child)
                 target = target or self._target(child)
             elif child.type == "herestring_redirect":
-                stdin = self.expander.text(child.named_children[-1])
+                stdin = self._herestring(child)
             elif child.type == "file_redirect":
                 target = target or self._destination(child)
+                is_other = is_other or any(part.type in ("<", "<&") for part in child.children)
         if body is None:
             return True
         if target is not None and stdin is not None and self._text(body).split()[:1] in (["cat"], ["tee"]):
             self.shell.ran.written[target] = (stdin, self._place(node))
             return True
-        before, self.stdin = self.stdin, stdin if stdin is not None else self.stdin
-        status = self._command(body, is_background) if body.type == "command" else self.statement(body)
-        self.stdin = before
-        return status
+        before = self.stdin
+        if stdin is not None or is_other:
+            self.stdin = stdin
+        try:
+            return self._command(body, is_background) if body.type == "command" else self.statement(body)
+        finally:
+            self.stdin = self.stdin if stdin is None and not is_other else before
 
     def _target(self, node: Node) -> str | None:
         return next((self._destination(child) for child in node.named_children if child.type == "file_redirect"), None)
@@ -361,17 +369,20 @@ class Follower:
         is_quoted = start[:1] in ("'", '"', "\\")
         return self._text(body) if is_quoted else self.expander.text(body).replace("\\\n", "")
 
+    def _herestring(self, node: Node) -> str:
+        return self.expander.text(node.named_children[-1]) + "\n"
+
     def _command(self, node: Node, is_background: bool = False) -> bool | None:
         self.shell.step(node.named_child_count)
         before = dict(self.state.variables)
-        stdin = self.stdin
+        herestring: str | None = None
         words: list[Word] = []
         names: list[str] = []
         for child in node.named_children:
             if child.type == "variable_assignment":
                 names.append(self._assign(child))
             elif child.type == "herestring_redirect":
-                stdin = self.expander.text(child.named_children[-1])
+                herestring = self._herestring(child)
             elif child.type not in ("file_redirect", "heredoc_redirect"):
                 inner = child.named_children[0] if child.type == "command_name" and child.named_children else child
                 words += self._words(inner)
@@ -381,7 +392,12 @@ class Follower:
         if words[0].raw != "eval":
             self.state.variables = {n: v for n, v in self.state.variables.items() if n not in own or n in before}
             self.state.variables.update((name, before[name]) for name in own if name in before)
-        return self.simple(words, own, stdin, is_background)
+        outside = self.stdin
+        self.stdin = herestring if herestring is not None else outside
+        try:
+            return self.simple(words, own, self.stdin, is_background)
+        finally:
+            self.stdin = outside if herestring is not None else self.stdin
 
     def _words(self, node: Node) -> list[Word]:
         mark = self._place(node)
