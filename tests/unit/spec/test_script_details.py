@@ -72,3 +72,20 @@ def test_of_a_loop_the_first_round_is_taken_and_the_others_are_counted() -> None
 def test_of_several_programs_the_one_that_is_called_so_trains() -> None:
     assert job("python prepare.py\npython train.py\npython eval.py")["run"]["script"] == "train.py"
     assert job("python a.py\npython b.py")["run"]["script"] == "a.py"
+
+
+@pytest.mark.parametrize(
+    ("given", "gpu"),
+    [
+        ("lscratch:200,gpu:h100:8", {"count": 8, "type": "H100"}),
+        ("lscratch:100,gpu:4", {"count": 4}),
+        ("gpu:a100:2,nvme:1", {"count": 2, "type": "A100"}),
+    ],
+)
+def test_of_what_slurm_shares_out_only_gpus_are_taken(given: str, gpu: dict[str, object]) -> None:
+    assert job(f"#SBATCH --gres={given}\nsrun --ntasks-per-node={gpu['count']} python t.py")["resources"]["gpu"] == gpu
+
+
+def test_what_slurm_shares_out_beside_gpus_makes_no_gpus() -> None:
+    made = script("#SBATCH --gres=lscratch:200\nsrun --ntasks-per-node=4 python t.py")
+    assert any("dttui shares out GPUs alone" in note.message for note in made.notes)

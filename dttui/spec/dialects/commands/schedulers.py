@@ -226,9 +226,12 @@ def _share_out_gpus(launch: Launch) -> None:
 
 def _take_gpus(launch: Launch, said: GivenValue, option: str) -> None:
     """Take how many GPUs a node, a task or the job has: `8`, `gpu:8`, `gpu:a100:8`, `a100:8`."""
-    match = re.search(r"(?:^|,)(?:gres/)?(?:gpu:)?(?:([A-Za-z][\w.-]*):)?([0-9]{1,4})(?:\(|,|$)", said.text)
-    if match is None or (option == "--gres" and "gpu" not in said.text):
-        if said.text != "gpu" and not said.is_open:
+    text = said.text
+    if option == "--gres":  # Of all kinds: `lscratch:200,gpu:8`.
+        text = ",".join(part for part in text.split(",") if re.match(r"(?:gres/)?gpu(?::|$)", part))
+    match = re.search(r"(?:^|,)(?:gres/)?(?:gpu:)?(?:([A-Za-z][\w.-]*):)?([0-9]{1,4})(?:\(|,|$)", text)
+    if match is None:
+        if text != "gpu" and not said.is_open:
             launch.leave_out(said, _("dttui shares out GPUs alone"))
         return
     number = GivenValue(said.key, Word(match[2], said.word.mark))
