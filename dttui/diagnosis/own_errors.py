@@ -18,7 +18,13 @@ _ADVICE: tuple[tuple[str, str], ...] = (
         ),
     ),
     (
-        r"same dtype|expected scalar type|Input type \(.*\) and (?:weight|bias) type|Found dtype \w+ but expected",
+        r"Expected all tensors to be on the same device|but is on cpu|not on the expected device"
+        r"|Input type \(torch\.cuda\.\w+\) and (?:weight|bias) type \(torch\.(?!cuda\.)"
+        r"|Input type \(torch\.(?!cuda\.)\w+\) and (?:weight|bias) type \(torch\.cuda\.",
+        N_("Something stayed on another device: move the model and every batch to the rank's own, cuda:LOCAL_RANK."),
+    ),
+    (
+        r"same dtype|expected scalar type|Input type \([^)\n]*\) and (?:weight|bias) type|Found dtype \w+ but expected",
         N_("Numbers of two kinds meet: convert one, as by x.to(weight.dtype), or leave it to torch.autocast."),
     ),
     (
@@ -27,10 +33,6 @@ _ADVICE: tuple[tuple[str, str], ...] = (
             "An index lies beyond the last: compare the tokenizer's vocabulary with the model's vocab_size, and labels "
             "with the number of classes."
         ),
-    ),
-    (
-        r"Expected all tensors to be on the same device|but is on cpu|not on the expected device",
-        N_("Something stayed on another device: move the model and every batch to the rank's own, cuda:LOCAL_RANK."),
     ),
     (
         r"backward through the graph a second time",

@@ -22,6 +22,18 @@ from dttui.diagnosis.own_errors import advice_for
         ("IndexError: index out of range in self", "vocab_size"),
         ("IndexError: Target 7 is out of bounds.", "number of classes"),
         ("RuntimeError: Expected all tensors to be on the same device, but found at least two", "cuda:LOCAL_RANK"),
+        (
+            "RuntimeError: Input type (torch.cuda.FloatTensor) and weight type (torch.FloatTensor) should be the same",
+            "cuda:LOCAL_RANK",
+        ),
+        (
+            "RuntimeError: Input type (torch.FloatTensor) and bias type (torch.cuda.FloatTensor) should be the same or",
+            "cuda:LOCAL_RANK",
+        ),
+        (
+            "RuntimeError: Input type (torch.cuda.FloatTensor) and weight type (torch.cuda.HalfTensor) should be the",
+            "convert one",
+        ),
         ("RuntimeError: Trying to backward through the graph a second time (or …)", "detach"),
         ("RuntimeError: one of the variables needed has been modified by an inplace operation: [", "x = x + 1"),
         ("RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn", "frozen"),
