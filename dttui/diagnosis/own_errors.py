@@ -10,7 +10,7 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     (
         r"shapes cannot be multiplied|must match the size of tensor|Sizes of tensors must match"
         r"|is invalid for input of size|stack expects each tensor to be equal size|Expected input batch_size"
-        r"|[Ss]ize mismatch|not broadcastable"
+        r"|RuntimeError: size mismatch,|not broadcastable"
         r"|normalized_shape|expected input\[.*\] to have \d+ channels|must match except in dimension",
         N_(
             "Two sizes do not go together: print the shapes of what goes into that line, and compare those of the "
