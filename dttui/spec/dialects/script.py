@@ -362,6 +362,7 @@ def _join(launch: Launch, slurm: Launch) -> None:
         launch.processes = slurm.processes
     launch.gpus_per_node = launch.gpus_per_node or slurm.gpus_per_node
     launch.name = launch.name or slurm.name
+    launch.mounts = launch.mounts or slurm.mounts
     for path, said in slurm.settings.items():
         launch.settings.setdefault(path, said)
 

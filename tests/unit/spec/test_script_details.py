@@ -89,3 +89,31 @@ def test_of_what_slurm_shares_out_only_gpus_are_taken(given: str, gpu: dict[str,
 def test_what_slurm_shares_out_beside_gpus_makes_no_gpus() -> None:
     made = script("#SBATCH --gres=lscratch:200\nsrun --ntasks-per-node=4 python t.py")
     assert any("dttui shares out GPUs alone" in note.message for note in made.notes)
+
+
+def test_mounts_that_directives_say_are_those_of_what_srun_starts() -> None:
+    image = "#SBATCH --container-image=docker://nvcr.io#nvidia/pytorch:24.01"
+    text = f"{image}\n#SBATCH --container-mounts=/data:/data:ro,/scratch\nsrun --ntasks-per-node 4 python t.py"
+    container = {"engine": "docker", "image": "nvcr.io/nvidia/pytorch:24.01"}
+    assert job(text)["run"]["container"] == {**container, "mounts": ["/data:/data:ro", "/scratch:/scratch"]}
+    own = job(f"{text} --x".replace("python", "--container-mounts=/own:/own python"))["run"]["container"]
+    assert own["mounts"] == ["/own:/own"]
+
+
+def test_a_mount_stays_read_only_beside_other_flags_and_beside_one_that_is_not_known() -> None:
+    mounts = "/data:/data:ro+noexec,$HOME/.cache:/c,/scratch:/s:rw"
+    imported = script(f"srun --container-image=i --container-mounts={mounts} --ntasks-per-node 4 python t.py")
+    assert imported.job.run.container is not None
+    assert imported.job.run.container.mounts == ("/data:/data:ro", "/scratch:/s:rw")
+    said = warnings(imported)
+    assert any(message.endswith("nothing else: noexec") for message in said)
+    assert any(message.endswith("are mounted: $HOME/.cache:/c") for message in said)
+
+
+def test_a_file_of_enroot_s_is_no_image_of_docker_s() -> None:
+    options = "--container-image=/images/pt.sqsh --container-mounts=/data:/data"
+    imported = script(f"srun {options} --ntasks-per-node 4 python t.py")
+    assert imported.job.run.container is None
+    said = " ".join(warnings(imported))
+    assert "enroot made" in said
+    assert "/data:/data of a container whose image is not known" in said

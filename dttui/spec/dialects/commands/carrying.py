@@ -261,6 +261,9 @@ def _carry_settings(translation: Translation, launch: Launch) -> None:
     for index, (mount, said) in enumerate(launch.mounts):
         if "run.container.image" in launch.settings:
             translation.put(("run", "container", "mounts", index), mount, (said.key,))
+        else:
+            message = _("not carried over: {mount} of a container whose image is not known").format(mount=shown(mount))
+            translation.note((said.key,), message, _("Write run.container."), is_warning=True)
     if launch.name is not None:
         translation.use((launch.name.key,))
 

@@ -256,11 +256,22 @@ def _take_container(launch: Launch, said: GivenValue, option: str) -> None:
     if option == "--container-mounts":
         take_mounts(launch, said)
     elif option == "--container-image":
-        take_image(launch, said, "docker")
-        hint = _("Write run.container.engine: docker, podman or apptainer, as the hosts have it.")
-        launch.remark(said, _("which engine runs the image is a guess: docker"), hint, is_warning=True)
+        _take_image(launch, said)
     else:
         launch.leave_out(said, _("dttui starts the container"), _("Write run.workdir."), is_warning=True)
+
+
+def _take_image(launch: Launch, said: GivenValue) -> None:
+    """Take pyxis' `docker://registry#image`; a file of its own no other engine runs."""
+    text = re.sub(r"^(?:docker|dockerd|podman)://", "", said.text)
+    if re.match(r"\.{0,2}/|~", text) or text.endswith(".sqsh"):
+        reason = _("a file that enroot made runs under no other engine")
+        hint = _("Write run.container.engine, and run.container.image with the name that it was made from.")
+        launch.leave_out(said, reason, hint, is_warning=True)
+    else:
+        take_image(launch, GivenValue(said.key, Word(text, said.word.mark, said.word.holes), said.mark), "docker")
+        hint = _("Write run.container.engine: docker, podman or apptainer, as the hosts have it.")
+        launch.remark(said, _("which engine runs the image is a guess: docker"), hint, is_warning=True)
 
 
 def srun(launch: Launch, words: Sequence[Word]) -> Sequence[Word]:
