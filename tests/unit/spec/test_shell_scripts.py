@@ -77,6 +77,12 @@ SCRIPTS = {
         'A=(x "y z"); declare -A M=([lr]=1 [bs]=2); for i in "${!A[@]}"; do torchrun $i "${A[$i]}"; done; '
         'for k in lr bs; do [[ " ${!M[*]} " == *" $k "* ]] && torchrun $k ${M[$k]}; done'
     ),
+    "items that are added": (
+        "A=([3]=x [1]=y); A+=(z); A+=([7]=s t); A[0]=w; "
+        'torchrun "${!A[@]}" "${A[@]}"; B=b; B+=(c d); torchrun "${!B[@]}" "${B[@]}"; C=([2]=p q r); C[1]=o; '
+        'torchrun "${!C[@]}" "${C[@]}" ${C[-1]}; declare -A O; O+=(["lr"]=1e-3 ["bs"]=32); O+=([ep]=3 ["bs"]=64); '
+        'torchrun ${O[lr]} ${O[bs]} ${O[ep]} ${#O[@]}'
+    ),
     "names by name": (
         "declare -A M=([a]=1 [b]=2); M[c]=3; torchrun ${M[b]} ${M[c]} ${#M[@]}; V=A; A=x; torchrun ${!V}"
     ),

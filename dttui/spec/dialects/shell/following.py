@@ -122,12 +122,13 @@ class Follower:
             inner, at = target.child_by_field_name("name"), target.child_by_field_name("index")
             name = self._text(inner) if inner is not None else name
             index = self.expander.text(at) if at is not None else None
+        is_added = any(child.type == "+=" for child in node.children)
         new: str | Array
         if value is not None and value.type == "array":
-            new = self.expander.array(value)
+            new = self.expander.array(value, self.state.next_index(name) if is_added else 0)
         else:
             new = self.expander.text(value) if value is not None else ""
-        if any(child.type == "+=" for child in node.children):
+        if is_added:
             self.state.append(name, new, index)
         else:
             self.state.set(name, new, index)
