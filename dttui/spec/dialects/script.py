@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
-from dttui.i18n import _, ngettext
+from dttui.i18n import _
 from dttui.spec.dialects.commands.accelerate_launch import read_configuration
 from dttui.spec.dialects.commands.carrying import carry
 from dttui.spec.dialects.commands.launch import Launch, ProgramKind
@@ -16,6 +16,7 @@ from dttui.spec.dialects.commands.launcher_options import OptionError, names
 from dttui.spec.dialects.commands.peeling import peel
 from dttui.spec.dialects.commands.schedulers import DIRECTIVE, SLURM, directives, take_slurm
 from dttui.spec.dialects.commands.trainers import OWN_RANKS
+from dttui.spec.dialects.repeated_launches import note_repeats
 from dttui.spec.dialects.script_recognition import PROMPT
 from dttui.spec.dialects.shell.command_words import ShellCommand, Word
 from dttui.spec.dialects.shell.evaluator import ScriptShell
@@ -279,19 +280,9 @@ class _Choice:
                 message = _("not carried over: line {number} starts {command} beside it")
                 message = message.format(number=command.mark.line, command=line)
                 notes.append(make_note(source, origin, message, _("Start that yourself."), is_warning=True))
-        again = [launch for launch in others if launch.mark == chosen.mark]
-        if again:
-            message = ngettext(
-                "not carried over: line {number} starts this {count} time more, with other words, as a loop does",
-                "not carried over: line {number} starts this {count} times more, with other words, as a loop does",
-                len(again),
-            ).format(number=chosen.mark.line, count=len(again))
-            last = " ".join(word.text for word in again[-1].arguments)
-            hint = _("Each is a job of its own; the last has the arguments {arguments}").format(
-                arguments=shown(last[:200])
-            )
-            notes.append(make_note(source, origin, message, hint, is_warning=True))
-        for launch in (other for other in others if other.mark != chosen.mark):
+        repeats, others = note_repeats(source, origin, chosen, others)
+        notes += repeats
+        for launch in others:
             program = launch.program.text if launch.program is not None else ""
             where = _("line {number}").format(number=launch.mark.line)
             message = _("not carried over: {where} starts {program} besides").format(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from dttui.planning.completeness import check_completeness
@@ -67,6 +69,41 @@ def test_of_a_loop_the_first_round_is_taken_and_the_others_are_counted() -> None
     (note,) = [note for note in imported.notes if "as a loop does" in note.message]
     assert "line 2 starts this 5 times more" in note.message
     assert "--lr 3 --seed 2" in note.hint
+
+
+NODES = """#SBATCH --nodes=4
+for ((i = 1; i < SLURM_NNODES; i++)); do
+  torchrun --nnodes 4 --nproc-per-node 8 --node-rank $i --master-addr h t.py --lr 1 &
+done
+torchrun --nnodes 4 --nproc-per-node 8 --node-rank 0 --master-addr h t.py --lr 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (NODES, "what lines 3, 5 start on each node by its rank is one job"),
+        (
+            "for n in 1 2 3; do\n  torchrun --nproc_per_node 4 t.py && break\ndone",
+            "line 2 starts this again and again, with the same words",
+        ),
+        (
+            "while true; do\n  torchrun --nproc_per_node 4 t.py --resume\ndone",
+            "line 2 starts this again and again, with the same words",
+        ),
+        (
+            "while true; do\n  torchrun --nproc_per_node 4 t.py --round $((n=n+1))\ndone",
+            "line 2 starts this again and again, with other words",
+        ),
+        (
+            "while IFS=, read -r n lr; do torchrun --nproc_per_node 4 t.py $n --lr $lr; done <<E\na,1\nb,2\nE",
+            "line 1 starts this 1 time more, with other words, as a loop does",
+        ),
+    ],
+)
+def test_a_launch_that_is_started_again_is_told_as_what_it_is(text: str, words: str) -> None:
+    (said,) = [note.message for note in script(text).notes if re.search("start.* this|besides|by its rank", note.message)]
+    assert said.endswith(words)
 
 
 def test_of_several_programs_the_one_that_is_called_so_trains() -> None:

@@ -21,7 +21,8 @@ from dttui.spec.yaml_source import Mark
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_MOST_ROUNDS = 1_000
+MOST_ROUNDS = 1_000
+"""Of a loop that are followed."""
 _DEEPEST = 40
 _MOST_COMMANDS = 2_000
 
@@ -251,7 +252,7 @@ class Follower:
             fields = list(self.state.positional)
         if name is None or body is None:
             return True
-        for value in fields[:_MOST_ROUNDS]:
+        for value in fields[:MOST_ROUNDS]:
             self.state.set(self._text(name), value)
             if not self._round(body):
                 break
@@ -264,7 +265,7 @@ class Follower:
             return True
         if parts["initializer"] is not None:
             self.expander.arithmetic(self._text(parts["initializer"]))
-        for _round in range(_MOST_ROUNDS):
+        for _round in range(MOST_ROUNDS):
             condition = parts["condition"]
             if condition is not None and self.conditions.arithmetic(self._text(condition)) is not True:
                 break
@@ -282,7 +283,7 @@ class Follower:
         is_until = node.children[0].type == "until"
         if body is None:
             return True
-        for _round in range(_MOST_ROUNDS):
+        for _round in range(MOST_ROUNDS):
             status = self.block(conditions)
             if status is None or status is is_until or not self._round(body):
                 break
@@ -493,7 +494,7 @@ class Follower:
         """Print something; `None` for what is not known."""
         if text is None:
             self.is_known = False
-        elif self.output is not None and text and len(self.output) < _MOST_ROUNDS:
+        elif self.output is not None and text and len(self.output) < MOST_ROUNDS:
             self.output.append(text[:LONGEST])
 
     def _place(self, node: Node) -> Mark:
