@@ -51,7 +51,12 @@ _TRIVIAL = names(
 """Programs that change nothing a training needs, as a rule."""
 _ELSEWHERE = names("docker podman kubectl ssh pdsh parallel-ssh make sky dstack jsrun clush salloc nerdctl enroot")
 """Programs that start a command somewhere else."""
-_TRAINS = re.compile(r"train|tun(e|ing)|sft|dpo|grpo|ppo|main|run(?!_?(eval|test))", re.IGNORECASE)
+_TRAINS = re.compile(r"(pre)?train(er|ing)?|(fine)?tun(e|ing)|sft|dpo|grpo|ppo|rlhf|main|run")
+_DOES_ELSE = re.compile(
+    r"eval(uate|uation)?|tests?|infer(ence)?|predict(ion)?|generat(e|ion)|bench(mark)?|export|prepare|preprocess(ing)?"
+    r"|tokenize"
+)
+"""Words of a program's name by which it trains, and by which it does not."""
 _MOST_TOLD = 8
 _MOST_PROGRAMS = 2
 """Different programs that a script may start in a row, such as a test after the training; what is called so trains."""
@@ -157,7 +162,7 @@ class _Choice:
         known = [launch for launch in launches if launch.is_known]
         with_ranks = [launch for launch in known if launch.launchers]
         candidates = with_ranks or known or launches
-        chosen = next(filter(_is_named_for_training, candidates), next(iter(candidates), None))
+        chosen = max(candidates, key=_fitness, default=None)
         programs = {launch.program.text: launch for launch in reversed(with_ranks) if launch.program is not None}
         if len(programs) > _MOST_PROGRAMS:
             raise DocumentError([self._several(list(reversed(programs.values())))])
@@ -318,9 +323,13 @@ class _Choice:
         return Problem(self._name, message, hint, line=mark.line, column=mark.column, source_line=printable(line))
 
 
-def _is_named_for_training(launch: Launch) -> bool:
-    """Whether a program is called as those that train are, beside others that prepare or test."""
-    return launch.program is not None and _TRAINS.search(posixpath.basename(launch.program.text)) is not None
+def _fitness(launch: Launch) -> int:
+    """Return 2 for a program that is called as those that train are, 0 for one that prepares or tests, 1 for others."""
+    name = posixpath.basename(launch.program.text).casefold() if launch.program is not None else ""
+    words = [word.rstrip("0123456789") for word in re.split(r"[_.-]", name.removesuffix(".py"))]
+    if any(map(_DOES_ELSE.fullmatch, words)):
+        return 0
+    return 2 if any(map(_TRAINS.fullmatch, words)) else 1
 
 
 def _take_horovod(launch: Launch, read: Callable[[str], str | None]) -> None:

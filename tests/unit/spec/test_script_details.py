@@ -112,6 +112,22 @@ def test_of_several_programs_the_one_that_is_called_so_trains() -> None:
 
 
 @pytest.mark.parametrize(
+    ("first", "second", "chosen"),
+    [
+        ("diffusion.py", "run_inference.py", "diffusion.py"),
+        ("nanogpt.py", "eval_main.py", "nanogpt.py"),
+        ("prepare_pretraining_data.py", "sft.py", "sft.py"),
+        ("eval.py", "model.py", "model.py"),
+        ("constraints.py", "pretrain_gpt.py", "pretrain_gpt.py"),
+        ("bench.py", "finetune-llama2.py", "finetune-llama2.py"),
+    ],
+)
+def test_a_program_is_taken_for_the_training_by_whole_words_of_its_name(first: str, second: str, chosen: str) -> None:
+    text = f"torchrun --nproc_per_node 8 {first}\ntorchrun --nproc_per_node 8 {second}"
+    assert job(text)["run"]["script"] == chosen
+
+
+@pytest.mark.parametrize(
     ("given", "gpu"),
     [
         ("lscratch:200,gpu:h100:8", {"count": 8, "type": "H100"}),
