@@ -60,6 +60,37 @@ def test_options_that_look_like_secrets_are_named() -> None:
     assert not any(option in said for option in ("--max_tokens", "--key ", "--api-key"))
 
 
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("--jwt_token eyJhbGciOi.eyJzdWIiOiIx.abc123", "--jwt_token"),
+        ("--aws-access-key wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "--aws-access-key"),
+        ("wandb.api_key=0123456789abcdef0123", "wandb.api_key"),
+        ("+hf_token=hf_abc123def456ghi", "+hf_token"),
+        ("--db.password=hunter2", "--db.password"),
+        ("-token hf_abc123def456ghi", "-token"),
+    ],
+)
+def test_secrets_of_any_form_are_named(words: str, option: str) -> None:
+    (said,) = [m for m in warnings(script(f"torchrun --nproc_per_node 4 t.py {words}")) if "secret" in m]
+    assert f"given to {option} may" in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--key_metric eval/accuracy_top1",
+        "--api-key-file keys/Prod2024/token1.json",
+        "--image_key data/Images2024/front.png",
+        "--secret $SECRET",
+        "--use_password --lr 1",
+        "monitor_key val/Accuracy1",
+    ],
+)
+def test_paths_and_names_are_no_secrets(words: str) -> None:
+    assert not [m for m in warnings(script(f"torchrun --nproc_per_node 4 t.py {words}")) if "secret" in m]
+
+
 def test_of_a_loop_the_first_round_is_taken_and_the_others_are_counted() -> None:
     text = (
         "for lr in 1 2 3; do\n  for seed in 1 2; do torchrun --nproc_per_node 4 t.py --lr $lr --seed $seed; done\ndone"
