@@ -58,6 +58,7 @@ _DOES_ELSE = re.compile(
 )
 """Words of a program's name by which it trains, and by which it does not."""
 _MOST_TOLD = 8
+_MOST_DIRECTIVES = 1_000
 _MOST_PROGRAMS = 2
 """Different programs that a script may start in a row, such as a test after the training; what is called so trains."""
 
@@ -133,7 +134,10 @@ def translate_script(
         first = printable(lines[0])
         raise DocumentError([Problem(name, message.format(shell=other[1]), hint, (), 1, 1, first)])
     variables, words = _assignments(arguments)
-    slurm = _slurm(text)
+    try:
+        slurm = _slurm(text)
+    except TooLong as error:
+        raise DocumentError([_too_long(name)]) from error
     known = {**_of_slurm(slurm), **variables}
     holes = OpenParts()
     state = ShellState(name, list(words), {**variables}, set(variables))
@@ -368,10 +372,12 @@ def _join(launch: Launch, slurm: Launch) -> None:
 
 
 def _slurm(text: str) -> Launch | None:
-    """Return what the directives of a script say; `None` where it has none."""
+    """Return what the directives of a script say; `None` where it has none. Raises TooLong."""
     launch = Launch(Mark(1, 1))
     has_any = False
-    for words in directives(text):
+    for number, words in enumerate(directives(text)):
+        if number >= _MOST_DIRECTIVES:
+            raise TooLong
         has_any = True
         rest = words
         while rest:

@@ -7,7 +7,10 @@ import re
 import pytest
 
 from dttui.planning.completeness import check_completeness
-from dttui.spec import parse_job
+from dttui.spec import DocumentError, parse_job
+from dttui.spec.dialects.commands.launch import Launch
+from dttui.spec.dialects.shell.command_words import Word
+from dttui.spec.yaml_source import Mark
 from tests.unit.spec.test_launch_commands import job, script, warnings
 
 
@@ -201,3 +204,11 @@ def test_a_file_of_enroot_s_is_no_image_of_docker_s() -> None:
     said = " ".join(warnings(imported))
     assert "enroot made" in said
     assert "/data:/data of a container whose image is not known" in said
+
+
+def test_options_that_are_given_many_times_take_no_longer_each() -> None:
+    launch = Launch(Mark(1, 1))
+    keys = [launch.enter("--x", Word(str(number), Mark(1, 1))).key for number in range(20_000)]
+    assert (keys[0], keys[1], keys[-1]) == ("--x", "--x (2)", "--x (20000)")
+    with pytest.raises(DocumentError, match="more than is followed"):
+        script("#SBATCH --array=1-2\n" * 2_000 + "torchrun t.py")

@@ -78,6 +78,8 @@ class Launch:
     """Programs that were passed, the outermost first."""
     said: dict[str, GivenValue] = field(default_factory=dict)
     """Everything that was given, by what places call it."""
+    numbers: dict[str, int] = field(default_factory=dict)
+    """How often each was given, by what places call it."""
     environment: dict[str, Word] = field(default_factory=dict)
     """Variables that the program gets."""
     prefix: list[Word] = field(default_factory=list)
@@ -147,10 +149,12 @@ class Launch:
 
     def enter(self, key: str, word: Word, mark: Mark | None = None) -> GivenValue:
         """Note a value, and where it is given; return it under a key that nothing else has."""
-        number, unique = 1, key
+        number = self.numbers.get(key, 1)
+        unique = key if number == 1 else f"{key} ({number})"
         while unique in self.said:
             number += 1
             unique = f"{key} ({number})"
+        self.numbers[key] = number
         said = GivenValue(unique, word, mark)
         self.said[unique] = said
         return said
