@@ -26,10 +26,20 @@ def note_repeats(
     Returns:
         What is to be said, and the launches that nothing has been said of.
     """
-    alike = [launch for launch in others if _started(launch) == _started(chosen)]
-    of_nodes = [launch for launch in alike if _node_rank(launch) != _node_rank(chosen)]
-    again = [launch for launch in others if launch.mark == chosen.mark and launch not in of_nodes]
-    apart = [launch for launch in again if launch not in alike]
+    started, rank = _started(chosen), _node_rank(chosen)
+    of_nodes: list[Launch] = []
+    again: list[Launch] = []
+    apart: list[Launch] = []
+    left: list[Launch] = []
+    for launch in others:
+        is_alike = _started(launch) == started
+        if is_alike and _node_rank(launch) != rank:
+            of_nodes.append(launch)
+        elif launch.mark != chosen.mark:
+            left.append(launch)
+        else:
+            again.append(launch)
+            apart += [] if is_alike else [launch]
     notes: list[Finding] = []
     if of_nodes:
         lines = ", ".join(map(str, sorted({launch.mark.line for launch in (chosen, *of_nodes)})))
@@ -51,8 +61,7 @@ def note_repeats(
         message = _("not carried over: line {number} starts this again and again, with the same words")
         hint = _("dttui starts a job again that failed: write recovery.max_restarts.")
         notes.append(make_note(source, origin, message.format(number=chosen.mark.line), hint))
-    told = [*of_nodes, *again]
-    return notes, [launch for launch in others if launch not in told]
+    return notes, left
 
 
 def _started(launch: Launch) -> tuple[ProgramKind, str, tuple[str, ...]]:
