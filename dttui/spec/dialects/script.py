@@ -247,13 +247,15 @@ class _Choice:
                 message = _("not carried over: line {number}: {command}").format(number=command.mark.line, command=line)
                 yield make_note(source, origin, message, hint)
 
-    def _other_programs(self, source: YamlSource, origin: PathKey, trained: Collection[Mark]) -> Iterator[Finding]:
+    def _other_programs(
+        self, source: YamlSource, origin: PathKey, trained: Collection[Mark], passed: Collection[ShellCommand]
+    ) -> Iterator[Finding]:
         """Say what else a script starts: it installs, fetches, prepares."""
         found: dict[str, int] = {}
         for command in (*self._ran.commands, *self._ran.others):
             name = posixpath.basename(command.words[0].text)
             is_told = command.is_background or tuple(word.text for word in command.words[:2]) in _ENVIRONMENTS
-            if name not in _TRIVIAL and not is_told and command.mark not in trained:
+            if name not in _TRIVIAL and not is_told and command.mark not in trained and command not in passed:
                 line = " ".join(word.text for word in command.words[:2])
                 found.setdefault(line, command.mark.line)
         if found:
@@ -272,7 +274,8 @@ class _Choice:
     def _notes(self, translated: Translated, chosen: Launch, others: Sequence[Launch]) -> list[Finding]:
         source, origin = translated.source, ("program",)
         notes: list[Finding] = []
-        trained = {launch.mark for launch in (chosen, *others)}
+        launches = tuple(others)
+        trained = {launch.mark for launch in (chosen, *launches)}
         if self._ran.unreadable is not None:
             message = _("line {number} is no bash that can be read, and what stands there is passed over")
             hint = _("`bash -n {file}` says more.").format(file=self._name)
@@ -312,7 +315,8 @@ class _Choice:
             hint = _activation_hint(word.text)
             notes.append(make_note(source, origin, message.format(number=word.mark.line, file=shown(word.text)), hint))
         notes += self._environments(source, origin)
-        notes += self._other_programs(source, origin, trained)
+        passed = [command for launch in (chosen, *launches) for command in launch.passed]
+        notes += self._other_programs(source, origin, trained, passed)
         if self._ran.undecided:
             numbers = ", ".join(str(line) for line in sorted({mark.line for mark in self._ran.undecided}))
             message = _(

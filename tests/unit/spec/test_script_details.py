@@ -212,3 +212,9 @@ def test_options_that_are_given_many_times_take_no_longer_each() -> None:
     assert (keys[0], keys[1], keys[-1]) == ("--x", "--x (2)", "--x (20000)")
     with pytest.raises(DocumentError, match="more than is followed"):
         script("#SBATCH --array=1-2\n" * 2_000 + "torchrun t.py")
+
+
+def test_the_command_within_another_is_not_told_as_one_besides() -> None:
+    text = "srun --ntasks=1 bash -c 'wandb login; torchrun --nproc_per_node 8 t.py'"
+    (said,) = [note.message for note in script(text).notes if "starts these too" in note.message]
+    assert said.endswith("starts these too: wandb login in line 1")

@@ -10,7 +10,7 @@ from typing import Any
 
 from dttui.i18n import _
 from dttui.spec.dialects.commands.launcher_options import Given
-from dttui.spec.dialects.shell.command_words import Word
+from dttui.spec.dialects.shell.command_words import ShellCommand, Word
 from dttui.spec.dialects.shell.open_parts import Openness
 from dttui.spec.yaml_source import Mark
 
@@ -133,6 +133,8 @@ class Launch:
     """Whether the program starts ranks of its own."""
     is_known: bool = True
     """Whether the program is one that may train: not just any that a scheduler starts."""
+    passed: list[ShellCommand] = field(default_factory=list)
+    """Commands of scripts within it, as after `bash -c`, on the way to the program."""
     open_options: list[Word] = field(default_factory=list)
     """Variables among the options that nobody has given."""
 
