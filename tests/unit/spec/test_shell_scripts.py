@@ -199,6 +199,25 @@ def test_the_directory_is_followed_and_paths_of_the_start_are_seen_from_it() -> 
     assert [word.text for word in command.words[1:]] == ["../../train.py", "--out", "../../out"]
 
 
+def test_a_directory_that_is_pushed_is_entered_and_popped_again() -> None:
+    script = "pushd sub > /dev/null\ntorchrun a\npushd /opt\npushd\ntorchrun b\npopd\ntorchrun c\npopd\npopd\ntorchrun d"
+    commands = ScriptShell(lambda _name: None, OpenParts()).run(script, ShellState("run.sh")).commands
+    assert [command.directory for command in commands] == ["./sub", "./sub", "/opt", "."]
+
+
+def test_a_case_that_only_the_host_decides_is_named_and_its_first_way_that_starts_something_taken() -> None:
+    script = (
+        'case "$(hostname)" in\n a*) D=/a;;\n b*) torchrun b $D;;\n c*) torchrun c;;\nesac\n'
+        'case "$(uname)" in x) E=1;; esac; torchrun $E'
+    )
+    ran = ScriptShell(lambda _name: None, OpenParts()).run(script, ShellState("run.sh"))
+    assert [[word.text for word in command.words] for command in ran.commands] == [
+        ["torchrun", "b", "$D"],
+        ["torchrun", "$E"],
+    ]
+    assert [mark.line for mark in ran.undecided] == [1, 6]
+
+
 def test_files_that_are_read_and_scripts_that_are_started_count_where_they_are_there() -> None:
     files = {"env.sh": "export A=7\nN=4", "other.sh": "N=1"}
     holes = OpenParts()

@@ -19,7 +19,7 @@ from dttui.spec.yaml_source import Mark
 
 Builtin = Callable[[list[Word], "str | None"], "bool | None"]
 """Takes arguments and what it reads; returns how it ends, `None` where that is not known."""
-_IGNORED = ("trap", "wait", "ulimit", "umask", "shopt", "setopt", "hash", "alias", "complete", "pushd", "popd")
+_IGNORED = ("trap", "wait", "ulimit", "umask", "shopt", "setopt", "hash", "alias", "complete")
 
 
 class FollowedText(Protocol):
@@ -70,6 +70,8 @@ class Builtins:
     def _made(self) -> dict[str, Builtin]:
         return {
             "cd": self._cd,
+            "pushd": self._pushd,
+            "popd": self._popd,
             "pwd": self._pwd,
             "echo": self._echo,
             "set": self._set,
@@ -100,6 +102,20 @@ class Builtins:
         paths = [word.raw for word in words if word.raw not in ("-P", "-L", "--")]
         if len(paths) == 1 and paths[0] != "-":
             self._follower.state.directory = entered(self._follower.state.directory, paths[0])
+        return True
+
+    def _pushd(self, words: list[Word], stdin: str | None) -> bool:
+        state = self._follower.state
+        if words and not words[-1].raw.startswith(("-", "+")):
+            state.left.append(state.directory)
+            return self._cd(words, stdin)
+        if not words and state.left:
+            state.directory, state.left[-1] = state.left[-1], state.directory
+        return True
+
+    def _popd(self, _words: list[Word], _stdin: str | None) -> bool:
+        state = self._follower.state
+        state.directory = state.left.pop() if state.left else state.directory
         return True
 
     def _pwd(self, _words: list[Word], _stdin: str | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from dttui.spec.dialects.shell.branching import branches, ends, starts_something
+from dttui.spec.dialects.shell.branching import branches, case_items, ends, starts_something
 from dttui.spec.dialects.shell.builtin_commands import Builtins
 from dttui.spec.dialects.shell.command_words import ShellCommand, Word, make_word
 from dttui.spec.dialects.shell.deciding import Conditions
@@ -301,20 +301,17 @@ class Follower:
         return True
 
     def _case(self, node: Node) -> bool:
+        """Take the way that is known; where none is, the first one that starts something."""
         value = node.child_by_field_name("value")
         known = self.shell.holes.given(self.expander.text(value)) if value is not None else None
         if known is None:
-            return True
-        for item in node.named_children:
-            if item.type != "case_item":
-                continue
-            patterns, body = [], []
-            for index, child in enumerate(item.children):
-                if item.field_name_for_child(index) == "value":
-                    patterns.append(child)
-                elif child.is_named:
-                    body.append(child)
-            if any(matches(known, self.expander.pattern(pattern)) for pattern in patterns):
+            self.shell.ran.undecided.append(self._place(node))
+        for patterns, body in case_items(node):
+            if known is None:
+                is_taken = any(map(starts_something, body)) and not any(map(ends, body))
+            else:
+                is_taken = any(matches(known, self.expander.pattern(pattern)) for pattern in patterns)
+            if is_taken:
                 self.block(body)
                 break
         return True

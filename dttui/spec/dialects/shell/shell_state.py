@@ -34,6 +34,8 @@ class ShellState:
     """Whether every variable is exported, as after `set -a`."""
     directory: str = START
     """Where it is."""
+    left: list[str] = field(default_factory=list)
+    """Directories that `popd` goes back to, the next one last."""
     marks: dict[str, Mark] = field(default_factory=dict)
     """Where each variable was set last."""
     functions: dict[str, Node] = field(default_factory=dict)
@@ -50,6 +52,7 @@ class ShellState:
             positional=list(self.positional),
             variables={name: dict(v) if isinstance(v, dict) else v for name, v in self.variables.items()},
             exported=set(self.exported),
+            left=list(self.left),
             marks=dict(self.marks),
             functions=dict(self.functions),
             locals=[dict(kept) for kept in self.locals],
