@@ -11,7 +11,7 @@ from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.diagnosis import failure_places, standing
 from dttui.diagnosis.advice import FREE_DISK, HANGING, LATE_RANK, SAME_CALLS, SILENT_RANK
-from dttui.diagnosis.causes import TRACED, UNTRACED, Recognised, asked_bytes, by_signal, recognise, tell
+from dttui.diagnosis.causes import TRACED, UNTRACED, Recognised, asked_bytes, by_signal, followed_by, recognise, tell
 from dttui.diagnosis.exceptions import chain, crash_begins, crash_in, exceptions_in, raised_at
 from dttui.diagnosis.measured import before_failure, with_readings
 from dttui.diagnosis.models import (
@@ -179,7 +179,7 @@ def _cause_of(failure: Failed, evidence: Evidence, alike: Mapping[str, str] | No
     number = _signal_of(failure)
     if (cause := _by_words(failure, evidence, fields, printed)) is not None:
         where = _crash_words(printed) if number in CRASHES and not cause.is_consequence else ""
-        return replace(cause, words=f"{cause.words} {where}") if where else cause
+        return replace(cause, words=followed_by(cause.words, where)) if where else cause
     if number == signal.SIGTERM and _was_stopping(failure, evidence):
         return Cause(ENDED_WITH_OTHERS, _("It was ended because another rank had failed."), (), Confidence.LIKELY, True)
     return _by_exit(failure, evidence) if number is None else _by_signal(number, fields, printed)
@@ -225,7 +225,7 @@ def _by_signal(number: int, fields: dict[str, str], printed: Sequence[str]) -> C
     if is_traced:
         advice = tuple(TRACED if text == UNTRACED else text for text in advice)
     if where := _crash_words(printed):
-        said += f" {where}"
+        said = followed_by(said, where)
     return Cause(code, said, tuple(tell(text, fields) for text in advice), confidence)
 
 
@@ -449,7 +449,7 @@ def _with_suspects(
     told = suspect(cause, explained, others, absent)
     if not told:
         return cause
-    return replace(cause, words=f"{cause.words} {told}", confidence=min(cause.confidence, Confidence.LIKELY, key=_rank))
+    return replace(cause, words=followed_by(cause.words, told), confidence=min(cause.confidence, Confidence.LIKELY, key=_rank))
 
 
 def _with_places(cause: Cause, places: Sequence[RankGroup]) -> Cause:
@@ -458,7 +458,7 @@ def _with_places(cause: Cause, places: Sequence[RankGroup]) -> Cause:
         return cause
     told = failure_places.sentence(standing.sentences(places))
     advice = (tell(SAME_CALLS, {}), *(text for text in cause.advice if text != tell(HANGING, {})))
-    return replace(cause, words=f"{cause.words} {told}", advice=advice)
+    return replace(cause, words=followed_by(cause.words, told), advice=advice)
 
 
 def _rank(confidence: Confidence) -> int:

@@ -137,6 +137,7 @@ def passed_on(kind: str, message: str, by: str = "DataLoader worker process 0") 
 
 
 STACKED = "stack expects each tensor to be equal size, but got [3, 224, 180] at entry 0 and [3, 224, 200] at entry 1"
+CURRENT = "Current thread 0x00007f (most recent call first):"
 OWN = 'Traceback (most recent call last):\n  File "/w/train.py", line 30, in <module>\n    for batch in loader:\n'
 
 
@@ -412,6 +413,12 @@ def test_where_python_told_where_it_crashed_that_is_said_and_not_asked_for() -> 
     assert "PYTHONFAULTHANDLER" not in text_of(found)
     assert "look at that call" in found.advice[0]
     assert "PYTHONFAULTHANDLER" in diagnose(evidence(crash)).advice[0]
+
+
+def test_a_message_without_a_full_stop_is_told_apart_from_where_it_crashed() -> None:
+    printed = lines("Fatal Python error: Segmentation fault", "", CURRENT, '  File "/w/a.py", line 3 in f')
+    crashed = failed(0, "ValueError: x", lines=printed, signal=signal.SIGSEGV, exit_code=None)
+    assert cause_of(crashed)[1] == "The script raised ValueError: x. Python was in a.py, line 3, function f."
 
 
 def test_ranks_that_never_started_are_named_at_a_rendezvous_that_timed_out() -> None:
