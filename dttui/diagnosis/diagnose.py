@@ -148,7 +148,7 @@ def _order(item: Explained) -> tuple[bool, bool, bool, float]:
 def _on_all_hosts(first: Explained, explained: Sequence[Explained], evidence: Evidence) -> Explained:
     """Name every host in a cause of which the same is to be said of several; of all, it is none's alone.
 
-    Of an exception of the script's own the same is its type and place: its message may name what each rank had before it.
+    Of an exception of the script's own the same is its type and place: its message may name what a rank had before it.
     """
     of_hosts = {item.failure.node: item for item in explained[::-1] if item.cause.code == first.cause.code}
     if len(of_hosts) == 1 or first.cause.is_consequence:
@@ -449,7 +449,9 @@ def _with_suspects(
     told = suspect(cause, explained, others, absent)
     if not told:
         return cause
-    return replace(cause, words=followed_by(cause.words, told), confidence=min(cause.confidence, Confidence.LIKELY, key=_rank))
+    return replace(
+        cause, words=followed_by(cause.words, told), confidence=min(cause.confidence, Confidence.LIKELY, key=_rank)
+    )
 
 
 def _with_places(cause: Cause, places: Sequence[RankGroup]) -> Cause:

@@ -46,6 +46,9 @@ def test_errors_of_torch_come_with_what_to_look_at(text: str, words: str) -> Non
     assert words in advice
 
 
-@pytest.mark.parametrize("text", ["KeyError: 'size'", "ValueError: bad shape", "AssertionError", "AssertionError: world size mismatch: 8, got 4"])
+@pytest.mark.parametrize(
+    "text",
+    ["KeyError: 'size'", "ValueError: bad shape", "AssertionError", "AssertionError: world size mismatch: 8, got 4"],
+)
 def test_of_others_nothing_is_guessed(text: str) -> None:
     assert advice_for(text) == ()

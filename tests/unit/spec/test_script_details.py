@@ -136,7 +136,9 @@ torchrun --nnodes 4 --nproc-per-node 8 --node-rank 0 --master-addr h t.py --lr 1
     ],
 )
 def test_a_launch_that_is_started_again_is_told_as_what_it_is(text: str, words: str) -> None:
-    (said,) = [note.message for note in script(text).notes if re.search("start.* this|besides|by its rank", note.message)]
+    (said,) = [
+        note.message for note in script(text).notes if re.search("start.* this|besides|by its rank", note.message)
+    ]
     assert said.endswith(words)
 
 

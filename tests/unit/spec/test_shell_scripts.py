@@ -81,7 +81,7 @@ SCRIPTS = {
         "A=([3]=x [1]=y); A+=(z); A+=([7]=s t); A[0]=w; "
         'torchrun "${!A[@]}" "${A[@]}"; B=b; B+=(c d); torchrun "${!B[@]}" "${B[@]}"; C=([2]=p q r); C[1]=o; '
         'torchrun "${!C[@]}" "${C[@]}" ${C[-1]}; declare -A O; O+=(["lr"]=1e-3 ["bs"]=32); O+=([ep]=3 ["bs"]=64); '
-        'torchrun ${O[lr]} ${O[bs]} ${O[ep]} ${#O[@]}'
+        "torchrun ${O[lr]} ${O[bs]} ${O[ep]} ${#O[@]}"
     ),
     "names by name": (
         "declare -A M=([a]=1 [b]=2); M[c]=3; torchrun ${M[b]} ${M[c]} ${#M[@]}; V=A; A=x; torchrun ${!V}"
@@ -200,7 +200,9 @@ def test_the_directory_is_followed_and_paths_of_the_start_are_seen_from_it() -> 
 
 
 def test_a_directory_that_is_pushed_is_entered_and_popped_again() -> None:
-    script = "pushd sub > /dev/null\ntorchrun a\npushd /opt\npushd\ntorchrun b\npopd\ntorchrun c\npopd\npopd\ntorchrun d"
+    script = (
+        "pushd sub > /dev/null\ntorchrun a\npushd /opt\npushd\ntorchrun b\npopd\ntorchrun c\npopd\npopd\ntorchrun d"
+    )
     commands = ScriptShell(lambda _name: None, OpenParts()).run(script, ShellState("run.sh")).commands
     assert [command.directory for command in commands] == ["./sub", "./sub", "/opt", "."]
 

@@ -124,11 +124,9 @@ class Follower:
             name = self._text(inner) if inner is not None else name
             index = self.expander.text(at) if at is not None else None
         is_added = any(child.type == "+=" for child in node.children)
-        new: str | Array
+        new: str | Array = self.expander.text(value) if value is not None and value.type != "array" else ""
         if value is not None and value.type == "array":
             new = self.expander.array(value, self.state.next_index(name) if is_added else 0)
-        else:
-            new = self.expander.text(value) if value is not None else ""
         if is_added:
             self.state.append(name, new, index)
         else:
@@ -347,7 +345,7 @@ class Follower:
         try:
             return self._command(body, is_background) if body.type == "command" else self.statement(body)
         finally:
-            self.stdin = self.stdin if stdin is None and not is_other else before
+            self.stdin = before if stdin is not None or is_other else self.stdin
 
     def _target(self, node: Node) -> str | None:
         return next((self._destination(child) for child in node.named_children if child.type == "file_redirect"), None)
