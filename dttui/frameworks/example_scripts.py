@@ -13,7 +13,8 @@ from dttui.i18n import N_, _
 from dttui.spec.effects import keys_for_script
 from dttui.spec.entry_points import DEFAULT_FRAMEWORK
 from dttui.spec.findings import Finding, info, warning
-from dttui.spec.models import Job
+from dttui.spec.known_models import filled
+from dttui.spec.models import Job, Model
 from dttui.spec.problems import PathKey, format_path
 
 RECIPE: Mapping[str, tuple[str, ...]] = {
@@ -227,7 +228,7 @@ def _unknown_sizes(job: Job, script: ExampleScript, called: str) -> str | None:
         return None if is_known else "settings.layers, settings.width"
     if script.words is not _GPT:
         return None
-    said = {name for name, value in job.model or () if value is not None}
+    said = {name for name, value in filled(job.model or Model()) if value is not None}
     return None if _OF_GPT & (said | job.settings.keys()) else "model.layers, model.hidden_size, model.heads"
 
 

@@ -217,7 +217,8 @@ def constants(template: str, file: str) -> dict[str, Any]:
             "resnet",
             "train.py trains a ResNet on images of other sizes than wide_resnet50_2",
         ),
-        (("model: {name: gpt2}",), "gpt", "train.py trains a GPT on bytes of other sizes than gpt2"),
+        (("model: {name: gpt2}",), "gpt", None),
+        (("model: {name: GPT-3}",), "gpt", "train.py trains a GPT on bytes of other sizes than GPT-3"),
         (("model: {name: GPT-3, layers: 96}",), "gpt", None),
         (
             ("framework: megatron-lm", "model: {name: gpt-neox-20b}"),
