@@ -43,7 +43,7 @@ def note_repeats(
     notes: list[Finding] = []
     if of_nodes:
         lines = ", ".join(map(str, sorted({launch.mark.line for launch in (chosen, *of_nodes)})))
-        message = _("what lines {numbers} start on each node by its rank is one job").format(numbers=lines)
+        message = _("what is started on each node by its rank, in lines {numbers}, is one job").format(numbers=lines)
         notes.append(make_note(source, origin, message, _("dttui starts the nodes itself.")))
     if apart:
         message = ngettext(

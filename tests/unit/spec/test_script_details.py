@@ -71,7 +71,8 @@ def test_options_that_look_like_secrets_are_named() -> None:
         ("wandb.api_key=0123456789abcdef0123", "wandb.api_key"),
         ("+hf_token=hf_abc123def456ghi", "+hf_token"),
         ("--db.password=hunter2", "--db.password"),
-        ("-token hf_abc123def456ghi", "-token"),
+        ("--openai-key sk-proj-abc.def_123456789", "--openai-key"),
+        ("-hf_token hf_abc123def456ghi", "-hf_token"),
     ],
 )
 def test_secrets_of_any_form_are_named(words: str, option: str) -> None:
@@ -116,7 +117,7 @@ torchrun --nnodes 4 --nproc-per-node 8 --node-rank 0 --master-addr h t.py --lr 1
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (NODES, "what lines 3, 5 start on each node by its rank is one job"),
+        (NODES, "what is started on each node by its rank, in lines 3, 5, is one job"),
         (
             "for n in 1 2 3; do\n  torchrun --nproc_per_node 4 t.py && break\ndone",
             "line 2 starts this again and again, with the same words",
@@ -126,7 +127,7 @@ torchrun --nnodes 4 --nproc-per-node 8 --node-rank 0 --master-addr h t.py --lr 1
             "line 2 starts this again and again, with the same words",
         ),
         (
-            "while true; do\n  torchrun --nproc_per_node 4 t.py --round $((n=n+1))\ndone",
+            "n=0; while true; do\n  torchrun --nproc_per_node 4 t.py --round $((++n))\ndone",
             "line 2 starts this again and again, with other words",
         ),
         (
@@ -205,7 +206,7 @@ def test_a_file_of_enroot_s_is_no_image_of_docker_s() -> None:
     assert imported.job.run.container is None
     said = " ".join(warnings(imported))
     assert "enroot made" in said
-    assert "/data:/data of a container whose image is not known" in said
+    assert '"/data:/data" of a container whose image is not known' in said
 
 
 def test_options_that_are_given_many_times_take_no_longer_each() -> None:
@@ -219,4 +220,4 @@ def test_options_that_are_given_many_times_take_no_longer_each() -> None:
 def test_the_command_within_another_is_not_told_as_one_besides() -> None:
     text = "srun --ntasks=1 bash -c 'wandb login; torchrun --nproc_per_node 8 t.py'"
     (said,) = [note.message for note in script(text).notes if "starts these too" in note.message]
-    assert said.endswith("starts these too: wandb login in line 1")
+    assert said.endswith('starts these too: "wandb login" in line 1')

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import takewhile
 
 from dttui.i18n import _
 from dttui.spec.dialects.commands.container_options import take_image, take_mounts
@@ -172,10 +174,11 @@ def directives(text: str) -> Iterator[tuple[Word, ...]]:
 
 
 def _split(text: str) -> list[str]:
-    try:
-        return shlex.split(text, comments=True)
-    except ValueError:
-        return text.split()
+    """Return the words before a comment, which begins with a word: `nvcr.io#nvidia` has none."""
+    for attempt in (text, re.sub(r"(?:^|\s)#.*", "", text)):
+        with suppress(ValueError):
+            return list(takewhile(lambda word: not word.startswith("#"), shlex.split(attempt)))
+    return text.split()
 
 
 def take_slurm(launch: Launch, given: Sequence[Given], program: str) -> None:

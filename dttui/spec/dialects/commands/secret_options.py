@@ -13,6 +13,7 @@ from dttui.spec.secret_names import is_secret
 
 _SECRET = re.compile(
     r"(?=.*[0-9])(?=.*[A-Za-z])[\w+=-]{12,}|[\w+=-]{20,}"
+    r"|(?:sk|hf|gh[opsu]|glpat|xox[abp])[-_][\w+=./-]{8,}"
     r"|(?![./~])(?=.*[0-9])(?=.*[A-Z])(?=.*[a-z])(?!.*\.[a-z]{2,4}$)[\w+=./-]{16,}"
 )
 """What a token or a key may look like, where an option is called so; with `.` or `/` in it it is often a path."""
