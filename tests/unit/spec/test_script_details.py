@@ -11,6 +11,7 @@ from dttui.spec import DocumentError, parse_job
 from dttui.spec.dialects.commands.launch import Launch
 from dttui.spec.dialects.shell.command_words import Word
 from dttui.spec.yaml_source import Mark
+from tests.unit.spec.imported import data
 from tests.unit.spec.test_launch_commands import job, script, warnings
 
 
@@ -193,8 +194,7 @@ def test_mounts_that_directives_say_are_those_of_what_srun_starts() -> None:
 def test_a_mount_stays_read_only_beside_other_flags_and_beside_one_that_is_not_known() -> None:
     mounts = "/data:/data:ro+noexec,$HOME/.cache:/c,/scratch:/s:rw"
     imported = script(f"srun --container-image=i --container-mounts={mounts} --ntasks-per-node 4 python t.py")
-    assert imported.job.run.container is not None
-    assert imported.job.run.container.mounts == ("/data:/data:ro", "/scratch:/s:rw")
+    assert data(imported)["run"]["container"]["mounts"] == ["/data:/data:ro", "/scratch:/s:rw"]
     said = warnings(imported)
     assert any(message.endswith("nothing else: noexec") for message in said)
     assert any(message.endswith("are mounted: $HOME/.cache:/c") for message in said)
@@ -203,7 +203,7 @@ def test_a_mount_stays_read_only_beside_other_flags_and_beside_one_that_is_not_k
 def test_a_file_of_enroot_s_is_no_image_of_docker_s() -> None:
     options = "--container-image=/images/pt.sqsh --container-mounts=/data:/data"
     imported = script(f"srun {options} --ntasks-per-node 4 python t.py")
-    assert imported.job.run.container is None
+    assert "container" not in data(imported)["run"]
     said = " ".join(warnings(imported))
     assert "enroot made" in said
     assert '"/data:/data" of a container whose image is not known' in said
