@@ -236,6 +236,7 @@ def test_files_that_are_read_and_scripts_that_are_started_count_where_they_are_t
     [
         "while true; do :; done; torchrun a",
         "f() { f; }; f",
+        "for i in {1..150}; do for j in {1..100}; do A+=(x); done; done; torchrun ${#A[@]}",
         "eval 'eval \"eval torchrun\"'; a='eval $a'; eval $a",
         "A=aaaaaaaaaa; for i in {1..99}; do A=$A$A; done; torchrun $A",
         "for i in {1..999999999}; do for j in {1..99999}; do torchrun $i; done; done",

@@ -126,7 +126,9 @@ class Follower:
         is_added = any(child.type == "+=" for child in node.children)
         new: str | Array = self.expander.text(value) if value is not None and value.type != "array" else ""
         if value is not None and value.type == "array":
-            new = self.expander.array(value, self.state.next_index(name) if is_added else 0)
+            begin_at = self.state.next_index(name) if is_added else 0
+            self.shell.step(begin_at // 100)  # All items are copied.
+            new = self.expander.array(value, begin_at)
         if is_added:
             self.state.append(name, new, index)
         else:
