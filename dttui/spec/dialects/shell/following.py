@@ -391,8 +391,7 @@ class Follower:
         if words[0].raw != "eval":
             self.state.variables = {n: v for n, v in self.state.variables.items() if n not in own or n in before}
             self.state.variables.update((name, before[name]) for name in own if name in before)
-        outside = self.stdin
-        self.stdin = herestring if herestring is not None else outside
+        outside, self.stdin = self.stdin, self.stdin if herestring is None else herestring
         try:
             return self.simple(words, own, self.stdin, is_background)
         finally:
