@@ -142,6 +142,13 @@ def tell(text: str, fields: dict[str, str]) -> str:
     return _(text).format(**merged)
 
 
+def followed_by(words: str, more: str) -> str:
+    """Return what happened and a further sentence; a message that is quoted last may have no full stop."""
+    if words.rstrip().endswith((".", "!", "?", "…", "。", "！", "？")):
+        return f"{words} {more}"
+    return _("{words}. {more}").format(words=words, more=more)
+
+
 def _size(size: float) -> str:
     """Return bytes in GB or MB, as memory is told on every screen: torch and numpy count in GiB."""
     return f"{size / 1e9:,.2f} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import signal
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.diagnosis import failure_places, standing
 from dttui.diagnosis.advice import FREE_DISK, HANGING, LATE_RANK, SAME_CALLS, SILENT_RANK
-from dttui.diagnosis.causes import TRACED, UNTRACED, Recognised, asked_bytes, by_signal, recognise, tell
+from dttui.diagnosis.causes import TRACED, UNTRACED, Recognised, asked_bytes, by_signal, followed_by, recognise, tell
 from dttui.diagnosis.exceptions import chain, crash_begins, crash_in, exceptions_in, raised_at
 from dttui.diagnosis.measured import before_failure, with_readings
 from dttui.diagnosis.models import (
@@ -55,8 +54,6 @@ _MORE = {
     ("peer-gone", "collective-timeout"),
 }
 """Causes of an exception, each with that of a line which says why it was raised."""
-_PASSED_ON = re.compile(r"Caught \w+ in (?:DataLoader worker process|pin memory thread|replica) \d*")
-"""The words of an error that torch raises once more, in another process or thread."""
 CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
 """Signals of which Python tells where it was, as ranks have it do."""
 _ANYTHING = "\0"
@@ -149,7 +146,10 @@ def _order(item: Explained) -> tuple[bool, bool, bool, float]:
 
 
 def _on_all_hosts(first: Explained, explained: Sequence[Explained], evidence: Evidence) -> Explained:
-    """Name every host in a cause of which the same is to be said of several; of all, it is none's alone."""
+    """Name every host in a cause of which the same is to be said of several; of all, it is none's alone.
+
+    Of an exception of the script's own the same is its type and place: its message may name what a rank had before it.
+    """
     of_hosts = {item.failure.node: item for item in explained[::-1] if item.cause.code == first.cause.code}
     if len(of_hosts) == 1 or first.cause.is_consequence:
         return first
@@ -179,7 +179,7 @@ def _cause_of(failure: Failed, evidence: Evidence, alike: Mapping[str, str] | No
     number = _signal_of(failure)
     if (cause := _by_words(failure, evidence, fields, printed)) is not None:
         where = _crash_words(printed) if number in CRASHES and not cause.is_consequence else ""
-        return replace(cause, words=f"{cause.words} {where}") if where else cause
+        return replace(cause, words=followed_by(cause.words, where)) if where else cause
     if number == signal.SIGTERM and _was_stopping(failure, evidence):
         return Cause(ENDED_WITH_OTHERS, _("It was ended because another rank had failed."), (), Confidence.LIKELY, True)
     return _by_exit(failure, evidence) if number is None else _by_signal(number, fields, printed)
@@ -201,7 +201,8 @@ def _by_words(failure: Failed, evidence: Evidence, fields: dict[str, str], print
     if said is not None and not recorded and _is_near_end(said.index, printed):
         return _cause_of_row(said, failure, evidence, Confidence.LIKELY, said.index, fields)
     if recorded or (found and not has_signal and _is_near_end(found[0].index, printed)):
-        return _by_exception(failure, found[0].text, found[0].index, recorded is not None)
+        is_told = fields["host"] != _ANYTHING
+        return _by_exception(failure, found[0].text, found[0].index, recorded is not None, is_told)
     return None
 
 
@@ -224,7 +225,7 @@ def _by_signal(number: int, fields: dict[str, str], printed: Sequence[str]) -> C
     if is_traced:
         advice = tuple(TRACED if text == UNTRACED else text for text in advice)
     if where := _crash_words(printed):
-        said += f" {where}"
+        said = followed_by(said, where)
     return Cause(code, said, tuple(tell(text, fields) for text in advice), confidence)
 
 
@@ -275,9 +276,9 @@ def _cause_of_node(failure: Failed, evidence: Evidence) -> Cause:
     return Cause("node-lost", failure.message, advice, Confidence.CERTAIN)
 
 
-def _by_exception(failure: Failed, text: str, index: int, is_recorded: bool) -> Cause:
-    """Return the cause for an exception that no row of the table knows: the script's own."""
-    kind, _colon, message = text.partition("\n")[0].partition(":")
+def _by_exception(failure: Failed, text: str, index: int, is_recorded: bool, is_told: bool) -> Cause:
+    """Return the cause for an exception that no row of the table knows, the script's own, with its message if told."""
+    kind, message = _kind_and_message(text)
     place = raised_at(failure.traceback) or raised_at("\n".join(line.text for line in failure.lines))
     name = kind.rpartition(".")[2]
     if place is None:
@@ -290,16 +291,20 @@ def _by_exception(failure: Failed, text: str, index: int, is_recorded: bool) -> 
         what = _("The script raised {type} in {file}, line {line}, function {function}").format(
             type=name, file=place.file.rpartition("/")[2], line=place.line, function=place.function
         )
-    message = message.strip()
-    if _PASSED_ON.match(message):  # Of a worker of torch's, whose own error stands at the end.
-        whole = "\n".join((failure.traceback or "", failure.error or "", *(line.text for line in failure.lines)))
-        found = re.findall(rf"^{re.escape(kind)}: (?!Caught )(.+)$", whole, re.MULTILINE)
-        message = found[-1] if found else message
-    words = _("{what}: {why}").format(what=what, why=message[:MAX_FIELD]) if message else what
+    words = _("{what}: {why}").format(what=what, why=message[:MAX_FIELD]) if message and is_told else what
     general = _("The traceback says where: put it right in the script, and launch again.")
-    advice = (*map(_, advice_for(text)), general)
+    advice = (*map(_, advice_for(f"{kind}: {message}")), general)
     confidence = Confidence.CERTAIN if is_recorded else Confidence.LIKELY
     return Cause("exception", words, advice, confidence, False, _lines(failure, index))
+
+
+def _kind_and_message(text: str) -> tuple[str, str]:
+    """Return the type of an exception and its message's first line, which may stand below the type."""
+    first, _end, below = text.partition("\n")
+    kind, colon, message = first.partition(":")
+    if colon and not message.strip():
+        message = next(filter(str.strip, below.splitlines()), "")
+    return kind, message.strip()
 
 
 def _by_exit(failure: Failed, evidence: Evidence) -> Cause:
@@ -444,7 +449,9 @@ def _with_suspects(
     told = suspect(cause, explained, others, absent)
     if not told:
         return cause
-    return replace(cause, words=f"{cause.words} {told}", confidence=min(cause.confidence, Confidence.LIKELY, key=_rank))
+    return replace(
+        cause, words=followed_by(cause.words, told), confidence=min(cause.confidence, Confidence.LIKELY, key=_rank)
+    )
 
 
 def _with_places(cause: Cause, places: Sequence[RankGroup]) -> Cause:
@@ -453,7 +460,7 @@ def _with_places(cause: Cause, places: Sequence[RankGroup]) -> Cause:
         return cause
     told = failure_places.sentence(standing.sentences(places))
     advice = (tell(SAME_CALLS, {}), *(text for text in cause.advice if text != tell(HANGING, {})))
-    return replace(cause, words=f"{cause.words} {told}", advice=advice)
+    return replace(cause, words=followed_by(cause.words, told), advice=advice)
 
 
 def _rank(confidence: Confidence) -> int:

@@ -20,6 +20,9 @@ _SYNTAX = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
 _THROWN = re.compile(r"terminate called after throwing an instance of '(?P<type>[\w:]+)")
 _WHAT = re.compile(r"\s*what\(\):\s+(?P<message>.*)")
 _FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P<function>\S+))?')
+_PASSED_ON = re.compile(r"[\w.]+: Caught \w+ in (?:DataLoader worker process|pin memory thread|replica) ")
+"""How an exception begins that torch raises once more, of another process or thread, with that one's traceback."""
+_TRACEBACK = "Traceback (most recent call last)"
 _CRASH = re.compile(r"Fatal Python error: ")
 _CRASHED = re.compile(r"Current thread 0x[0-9a-f]+ .*\(most recent call first\):")
 _THREAD = re.compile(r"Thread 0x[0-9a-f]+ .*\(most recent call first\):|Stack \(most recent call first\):")
@@ -53,15 +56,18 @@ def without_prefix(line: str) -> str:
 def exceptions_in(lines: Sequence[str]) -> list[Raised]:
     """Return the exceptions whose tracebacks are in the lines, in the order printed: of a chain the first cause first.
 
+    One that torch passes on from a worker of its own is told as that worker raised it, where its traceback goes so far.
     An exception that a handler caught and logged is among them; whoever asks takes the last.
     """
     plain = [without_prefix(line) for line in lines]
     found: list[Raised] = []
-    is_open = False
+    is_open = is_passed_on = False
     for index, line in enumerate(plain):
         thrown = _THROWN.match(line)
-        if line.startswith("Traceback (most recent call last)"):
-            is_open = True
+        if line.startswith(_TRACEBACK):
+            is_open, is_passed_on = True, False
+        elif found and line.startswith(f"Original {_TRACEBACK}") and _PASSED_ON.match(found[-1].text):
+            is_open = is_passed_on = True
         elif thrown:
             what = next((match for text in plain[index + 1 : index + 6] if (match := _WHAT.match(text))), None)
             found.append(Raised(f"{thrown['type']}: {what['message'] if what else ''}".rstrip(), index))
@@ -69,10 +75,12 @@ def exceptions_in(lines: Sequence[str]) -> list[Raised]:
             found.append(Raised(line + _written_in(plain[max(0, index - 5) : index]), index))
             is_open = False
         elif is_open and _HEAD.match(line):
+            if is_passed_on:
+                found.pop()
             found.append(
                 Raised("\n".join([line, *_continuation(plain[index + 1 : index + 1 + MAX_CONTINUATION])]), index)
             )
-            is_open = False
+            is_open = is_passed_on = False
     return found
 
 
@@ -93,7 +101,11 @@ def chain(error: str | None, traceback: str | None, printed: Sequence[str]) -> l
     found = exceptions_in((traceback or "").splitlines())
     if error and not found:
         inner = exceptions_in(error.splitlines())
-        found = [*inner, Raised(error, -1)] if _HEAD.match(error) else inner or [Raised(error, -1)]
+        if _PASSED_ON.match(error):
+            found = exceptions_in([_TRACEBACK, *error.splitlines()])
+            found = [Raised(item.text, -1) for item in found]
+        else:
+            found = [*inner, Raised(error, -1)] if _HEAD.match(error) else inner or [Raised(error, -1)]
     if not found:
         return exceptions_in(printed)[::-1]
     places = {item.text.partition("\n")[0]: item.index for item in exceptions_in(printed)}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from dttui.agent_words import agent_text
 from dttui.diagnosis.advice import EXCHANGE
-from dttui.diagnosis.causes import tell
+from dttui.diagnosis.causes import followed_by, tell
 from dttui.diagnosis.last_readings import Before, XidKind, read_before, xid_kind
 from dttui.diagnosis.models import Cause, Confidence, Evidence, Explained, Failed, NodeEvidence
 from dttui.diagnosis.out_of_memory import weighed
@@ -68,7 +68,7 @@ def with_readings(first: Explained, before: Before | None, evidence: Evidence) -
         words = _("GPU {index} of {host} reported Xid {number}: {meaning}.")
         told = words.format(index=gpu.index, host=failure.node, number=gpu.xid, meaning=meaning)
         if kind is XidKind.PROGRAM:
-            return replace(cause, words=f"{cause.words} {told}")
+            return replace(cause, words=followed_by(cause.words, told))
         advice = tell(EXCHANGE, {})
         return replace(cause, code="gpu-xid", words=told, advice=(advice,), confidence=Confidence.LIKELY)
     if cause.code == "exit-code" and evidence.broken_metrics:

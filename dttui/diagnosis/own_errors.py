@@ -10,7 +10,7 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     (
         r"shapes cannot be multiplied|must match the size of tensor|Sizes of tensors must match"
         r"|is invalid for input of size|stack expects each tensor to be equal size|Expected input batch_size"
-        r"|[Ss]ize mismatch|not broadcastable"
+        r"|RuntimeError: size mismatch,|not broadcastable"
         r"|normalized_shape|expected input\[.*\] to have \d+ channels|must match except in dimension",
         N_(
             "Two sizes do not go together: print the shapes of what goes into that line, and compare those of the "
@@ -18,7 +18,13 @@ _ADVICE: tuple[tuple[str, str], ...] = (
         ),
     ),
     (
-        r"same dtype|expected scalar type|Input type \(.*\) and (?:weight|bias) type|Found dtype \w+ but expected",
+        r"Expected all tensors to be on the same device|but is on cpu|not on the expected device"
+        r"|Input type \(torch\.cuda\.\w+\) and (?:weight|bias) type \(torch\.(?!cuda\.)"
+        r"|Input type \(torch\.(?!cuda\.)\w+\) and (?:weight|bias) type \(torch\.cuda\.",
+        N_("Something stayed on another device: move the model and every batch to the rank's own, cuda:LOCAL_RANK."),
+    ),
+    (
+        r"same dtype|expected scalar type|Input type \([^)\n]*\) and (?:weight|bias) type|Found dtype \w+ but expected",
         N_("Numbers of two kinds meet: convert one, as by x.to(weight.dtype), or leave it to torch.autocast."),
     ),
     (
@@ -27,10 +33,6 @@ _ADVICE: tuple[tuple[str, str], ...] = (
             "An index lies beyond the last: compare the tokenizer's vocabulary with the model's vocab_size, and labels "
             "with the number of classes."
         ),
-    ),
-    (
-        r"Expected all tensors to be on the same device|but is on cpu|not on the expected device",
-        N_("Something stayed on another device: move the model and every batch to the rank's own, cuda:LOCAL_RANK."),
     ),
     (
         r"backward through the graph a second time",

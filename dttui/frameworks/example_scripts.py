@@ -13,7 +13,8 @@ from dttui.i18n import N_, _
 from dttui.spec.effects import keys_for_script
 from dttui.spec.entry_points import DEFAULT_FRAMEWORK
 from dttui.spec.findings import Finding, info, warning
-from dttui.spec.models import Job
+from dttui.spec.known_models import filled
+from dttui.spec.models import Job, Model
 from dttui.spec.problems import PathKey, format_path
 
 RECIPE: Mapping[str, tuple[str, ...]] = {
@@ -35,6 +36,7 @@ RECIPE: Mapping[str, tuple[str, ...]] = {
 """Settings that scripts read by their recipe.py, each with other words for it."""
 _OF_IMAGES = ("mixup", "cutmix", "auto_augment")
 _SIZES = frozenset(("layers", "hidden_size", "heads", "seq_length"))
+_OF_GPT = _SIZES - {"seq_length"}
 _SHARDING = tuple(f"strategy.data_parallel.data_sharding.{name}" for name in ("method", "strategy", "seed"))
 _MICRO_BATCH = "strategy.pipeline_parallel.micro_batch_size"
 _OF_STRATEGY: tuple[tuple[str, ...], ...] = (
@@ -152,6 +154,8 @@ SCRIPTS: Mapping[str, ExampleScript] = {
     ),
 }
 """By template."""
+_RESNETS = {"50": (3, 4, 6, 3), "101": (3, 4, 23, 3), "152": (3, 8, 36, 3)}
+"""Blocks of each stage (He et al. 2016, table 1), by the first number in the name."""
 _FRAMEWORKS = tuple(name for name in SCRIPTS if name not in ("gpt", "resnet", "vision", "bert"))
 _CONVOLUTIONS = frozenset(
     ("resnet", "resnext", "wideresnet", "convnext", "convnet", "cnn", "densenet", "efficientnet", "mobilenet", "vgg")
@@ -186,6 +190,12 @@ def choose_script(job: Job) -> tuple[str, str]:
     return framework, name
 
 
+def resnet_blocks(name: str) -> tuple[int, ...] | None:
+    """Return the blocks of each stage of a ResNet by its name; `None` for one that is not known, or a wide one."""
+    number = re.search(r"\d+", name)
+    return _RESNETS.get(number[0]) if number is not None and "wide" not in _name_words(name) else None
+
+
 def check_script(job: Job, name: str) -> Iterator[Finding]:
     """Yield what the script of a template does not do that the job says: another model, keys that it does not read."""
     script = SCRIPTS[name]
@@ -198,11 +208,28 @@ def check_script(job: Job, name: str) -> Iterator[Finding]:
     elif not script.words & _name_words(called):
         message = _("train.py trains {what}, and not {name}").format(what=trains, name=called)
         yield warning("script-model", format_path(path), message, _("Put that model in its place."), path=path)
+    elif (sizes := _unknown_sizes(job, script, called)) is not None:
+        message = _("train.py trains {what} of other sizes than {name}").format(what=trains, name=called)
+        hint = _("Write {keys}, or put that model in its place.").format(keys=sizes)
+        yield warning("script-model", format_path(path), message, hint, path=path)
     unread = [key for key in _said(job) if not _is_read(job, script, key)]
     if unread:
         message = _("the script that was written does not act upon: {keys}")
         told = message.format(keys=", ".join(map(format_path, unread)))
         yield warning("not-in-script", format_path(unread[0]), told, _("Add it to the script by hand."), path=unread[0])
+
+
+def _unknown_sizes(job: Job, script: ExampleScript, called: str) -> str | None:
+    """Return the keys that could say the sizes of a model with a number in its name; `None` where sizes are known."""
+    if not re.search(r"\d", called):
+        return None
+    if "resnet" in script.words:
+        is_known = resnet_blocks(called) is not None or bool({"layers", "width"} & job.settings.keys())
+        return None if is_known else "settings.layers, settings.width"
+    if script.words is not _GPT:
+        return None
+    said = {name for name, value in filled(job.model or Model()) if value is not None}
+    return None if _OF_GPT & (said | job.settings.keys()) else "model.layers, model.hidden_size, model.heads"
 
 
 def _said(job: Job) -> Iterator[PathKey]:
@@ -226,7 +253,8 @@ def _said(job: Job) -> Iterator[PathKey]:
         yield from (
             ("model", name) for name, value in job.model if value is not None and name not in ("name", "config")
         )
-    yield from (("settings", name) for name in job.settings)
+    # Without dropout every script trains that knows none.
+    yield from (("settings", name) for name, value in job.settings.items() if name != "dropout" or value)
 
 
 def _is_read(job: Job, script: ExampleScript, path: PathKey) -> bool:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
-from dttui.frameworks.example_scripts import RECIPE
+from dttui.frameworks.example_scripts import RECIPE, resnet_blocks
 from dttui.frameworks.parts.environment import CONFIG_FILE
 from dttui.spec.models import Job
 
@@ -16,8 +15,6 @@ _WRITTEN = (CONFIG_FILE, _FSDP_FILE, "ds_config.json", _ARGUMENTS_FILE)
 """Files of a node that scripts read by themselves."""
 _OF_START = ("--distributed-backend=",)
 """Arguments by which dttui starts a script, and a person may otherwise."""
-_RESNETS = {"50": (3, 4, 6, 3), "101": (3, 4, 23, 3), "152": (3, 8, 36, 3)}
-"""Blocks of each stage (He et al. 2016, table 1), by the number in the name."""
 _ARGUMENTS = {"lr": "learning_rate", "train_iters": "steps", "seed": "seed"}
 """Megatron-LM's arguments, and what settings call them."""
 
@@ -52,7 +49,7 @@ def moved(job: Job, name: str) -> dict[str, Any]:
     """Return settings and options of a job, with settings where the framework of the script reads them."""
     settings, options = dict(job.settings), dict(job.framework_options)
     if name == "resnet" and not {"layers", "width"} & settings.keys():
-        blocks = _RESNETS.get("".join(re.findall(r"\d+", (job.model.name or "") if job.model is not None else "")))
+        blocks = resnet_blocks((job.model.name or "") if job.model is not None else "")
         known = {"layers": blocks, "width": 64, "image_size": 224, "classes": 1000}
         settings = known | settings if blocks is not None else settings
     if name == "megatron-lm":

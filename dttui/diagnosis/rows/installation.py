@@ -41,6 +41,13 @@ ROWS: tuple[Recogniser, ...] = (
     ),
     Recogniser(
         "import-error",
+        N_("{path} on {host} has no {what} that could be imported."),
+        (N_("Look at that file: whether {what} is there, and whether it is the file that was meant."),),
+        r"ImportError: cannot import name '(?P<what>[^'\n]+)' from '[^'\n]*' "
+        r"\((?P<path>(?![^\n]*(?:(?:site|dist)-packages|/lib/python3[^/\n]*)/)[^\n)]*\.py)\)",
+    ),
+    Recogniser(
+        "import-error",
         N_("An import failed on {host}: {what}"),
         (INSTALL,),
         r"ImportError: (?P<what>[^\n]+)",

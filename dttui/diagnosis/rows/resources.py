@@ -67,7 +67,7 @@ ROWS: tuple[Recogniser, ...] = (
         "memory-refused",
         N_("It asked {host} for memory, and was refused."),
         (LESS_HOST_MEMORY, MEMORY_LIMITS),
-        r"(?:[\w.]*MemoryError(?::|$)|std::bad_alloc|[\w.]+: \[Errno 12\] Cannot allocate memory)",
+        r"(?:[\w.]*MemoryError(?::(?! Caught )|$)|std::bad_alloc|[\w.]+: \[Errno 12\] Cannot allocate memory)",
     ),
     Recogniser(
         "host-oom",

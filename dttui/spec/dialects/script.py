@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
-from dttui.i18n import _, ngettext
+from dttui.i18n import _
 from dttui.spec.dialects.commands.accelerate_launch import read_configuration
 from dttui.spec.dialects.commands.carrying import carry
 from dttui.spec.dialects.commands.launch import Launch, ProgramKind
@@ -16,6 +16,7 @@ from dttui.spec.dialects.commands.launcher_options import OptionError, names
 from dttui.spec.dialects.commands.peeling import peel
 from dttui.spec.dialects.commands.schedulers import DIRECTIVE, SLURM, directives, take_slurm
 from dttui.spec.dialects.commands.trainers import OWN_RANKS
+from dttui.spec.dialects.repeated_launches import note_repeats
 from dttui.spec.dialects.script_recognition import PROMPT
 from dttui.spec.dialects.shell.command_words import ShellCommand, Word
 from dttui.spec.dialects.shell.evaluator import ScriptShell
@@ -50,8 +51,14 @@ _TRIVIAL = names(
 """Programs that change nothing a training needs, as a rule."""
 _ELSEWHERE = names("docker podman kubectl ssh pdsh parallel-ssh make sky dstack jsrun clush salloc nerdctl enroot")
 """Programs that start a command somewhere else."""
-_TRAINS = re.compile(r"train|tun(e|ing)|sft|dpo|grpo|ppo|main|run(?!_?(eval|test))", re.IGNORECASE)
+_TRAINS = re.compile(r"(pre)?train(er|ing)?|(fine)?tun(e|ing)|sft|dpo|grpo|ppo|rlhf|main|run")
+_DOES_ELSE = re.compile(
+    r"eval(uate|uation)?|tests?|infer(ence)?|predict(ion)?|generat(e|ion)|bench(mark)?|export|prepare|preprocess(ing)?"
+    r"|tokenize"
+)
+"""Words of a program's name by which it trains, and by which it does not."""
 _MOST_TOLD = 8
+_MOST_DIRECTIVES = 1_000
 _MOST_PROGRAMS = 2
 """Different programs that a script may start in a row, such as a test after the training; what is called so trains."""
 
@@ -127,7 +134,10 @@ def translate_script(
         first = printable(lines[0])
         raise DocumentError([Problem(name, message.format(shell=other[1]), hint, (), 1, 1, first)])
     variables, words = _assignments(arguments)
-    slurm = _slurm(text)
+    try:
+        slurm = _slurm(text)
+    except TooLong as error:
+        raise DocumentError([_too_long(name)]) from error
     known = {**_of_slurm(slurm), **variables}
     holes = OpenParts()
     state = ShellState(name, list(words), {**variables}, set(variables))
@@ -156,7 +166,7 @@ class _Choice:
         known = [launch for launch in launches if launch.is_known]
         with_ranks = [launch for launch in known if launch.launchers]
         candidates = with_ranks or known or launches
-        chosen = next(filter(_is_named_for_training, candidates), next(iter(candidates), None))
+        chosen = max(candidates, key=_fitness, default=None)
         programs = {launch.program.text: launch for launch in reversed(with_ranks) if launch.program is not None}
         if len(programs) > _MOST_PROGRAMS:
             raise DocumentError([self._several(list(reversed(programs.values())))])
@@ -237,13 +247,15 @@ class _Choice:
                 message = _("not carried over: line {number}: {command}").format(number=command.mark.line, command=line)
                 yield make_note(source, origin, message, hint)
 
-    def _other_programs(self, source: YamlSource, origin: PathKey, trained: Collection[Mark]) -> Iterator[Finding]:
+    def _other_programs(
+        self, source: YamlSource, origin: PathKey, trained: Collection[Mark], passed: Collection[ShellCommand]
+    ) -> Iterator[Finding]:
         """Say what else a script starts: it installs, fetches, prepares."""
         found: dict[str, int] = {}
         for command in (*self._ran.commands, *self._ran.others):
             name = posixpath.basename(command.words[0].text)
             is_told = command.is_background or tuple(word.text for word in command.words[:2]) in _ENVIRONMENTS
-            if name not in _TRIVIAL and not is_told and command.mark not in trained:
+            if name not in _TRIVIAL and not is_told and command.mark not in trained and command not in passed:
                 line = " ".join(word.text for word in command.words[:2])
                 found.setdefault(line, command.mark.line)
         if found:
@@ -262,7 +274,8 @@ class _Choice:
     def _notes(self, translated: Translated, chosen: Launch, others: Sequence[Launch]) -> list[Finding]:
         source, origin = translated.source, ("program",)
         notes: list[Finding] = []
-        trained = {launch.mark for launch in (chosen, *others)}
+        launches = tuple(others)
+        trained = {launch.mark for launch in (chosen, *launches)}
         if self._ran.unreadable is not None:
             message = _("line {number} is no bash that can be read, and what stands there is passed over")
             hint = _("`bash -n {file}` says more.").format(file=self._name)
@@ -279,19 +292,9 @@ class _Choice:
                 message = _("not carried over: line {number} starts {command} beside it")
                 message = message.format(number=command.mark.line, command=line)
                 notes.append(make_note(source, origin, message, _("Start that yourself."), is_warning=True))
-        again = [launch for launch in others if launch.mark == chosen.mark]
-        if again:
-            message = ngettext(
-                "not carried over: line {number} starts this {count} time more, with other words, as a loop does",
-                "not carried over: line {number} starts this {count} times more, with other words, as a loop does",
-                len(again),
-            ).format(number=chosen.mark.line, count=len(again))
-            last = " ".join(word.text for word in again[-1].arguments)
-            hint = _("Each is a job of its own; the last has the arguments {arguments}").format(
-                arguments=shown(last[:200])
-            )
-            notes.append(make_note(source, origin, message, hint, is_warning=True))
-        for launch in (other for other in others if other.mark != chosen.mark):
+        repeats, others = note_repeats(source, origin, chosen, others)
+        notes += repeats
+        for launch in others:
             program = launch.program.text if launch.program is not None else ""
             where = _("line {number}").format(number=launch.mark.line)
             message = _("not carried over: {where} starts {program} besides").format(
@@ -312,7 +315,8 @@ class _Choice:
             hint = _activation_hint(word.text)
             notes.append(make_note(source, origin, message.format(number=word.mark.line, file=shown(word.text)), hint))
         notes += self._environments(source, origin)
-        notes += self._other_programs(source, origin, trained)
+        passed = [command for launch in (chosen, *launches) for command in launch.passed]
+        notes += self._other_programs(source, origin, trained, passed)
         if self._ran.undecided:
             numbers = ", ".join(str(line) for line in sorted({mark.line for mark in self._ran.undecided}))
             message = _(
@@ -327,9 +331,13 @@ class _Choice:
         return Problem(self._name, message, hint, line=mark.line, column=mark.column, source_line=printable(line))
 
 
-def _is_named_for_training(launch: Launch) -> bool:
-    """Whether a program is called as those that train are, beside others that prepare or test."""
-    return launch.program is not None and _TRAINS.search(posixpath.basename(launch.program.text)) is not None
+def _fitness(launch: Launch) -> int:
+    """Return 2 for a program that is called as those that train are, 0 for one that prepares or tests, 1 for others."""
+    name = posixpath.basename(launch.program.text).casefold() if launch.program is not None else ""
+    words = [word.rstrip("0123456789") for word in re.split(r"[_.-]", name.removesuffix(".py"))]
+    if any(map(_DOES_ELSE.fullmatch, words)):
+        return 0
+    return 2 if any(map(_TRAINS.fullmatch, words)) else 1
 
 
 def _take_horovod(launch: Launch, read: Callable[[str], str | None]) -> None:
@@ -362,15 +370,18 @@ def _join(launch: Launch, slurm: Launch) -> None:
         launch.processes = slurm.processes
     launch.gpus_per_node = launch.gpus_per_node or slurm.gpus_per_node
     launch.name = launch.name or slurm.name
+    launch.mounts = launch.mounts or slurm.mounts
     for path, said in slurm.settings.items():
         launch.settings.setdefault(path, said)
 
 
 def _slurm(text: str) -> Launch | None:
-    """Return what the directives of a script say; `None` where it has none."""
+    """Return what the directives of a script say; `None` where it has none. Raises TooLong."""
     launch = Launch(Mark(1, 1))
     has_any = False
-    for words in directives(text):
+    for number, words in enumerate(directives(text)):
+        if number >= _MOST_DIRECTIVES:
+            raise TooLong
         has_any = True
         rest = words
         while rest:

@@ -143,6 +143,8 @@ def told(made: Job, code: str) -> list[str]:
             ("strategy: {data_parallel: {data_sharding: {method: random, drop_last: true}}}",),
             "strategy.data_parallel.data_sharding.drop_last",
         ),
+        (("model: {name: resnet50}", "settings: {dropout: 0, mixup: 0.2}"), None),
+        (("model: {name: resnet50}", "settings: {dropout: 0.1}"), "settings.dropout"),
         (("version: 2.0.0", "monitoring: {metrics: [loss], logging: {level: DEBUG}}"), "monitoring.logging.level"),
         (
             (
@@ -206,6 +208,22 @@ def constants(template: str, file: str) -> dict[str, Any]:
             ("framework: horovod", "model: {name: resnet50}"),
             "horovod",
             "train.py trains a recurrent network on bytes, and not resnet50",
+        ),
+        (("model: {name: resnet50-v1.5}",), "resnet", None),
+        (("model: {name: ResNet-18}", "settings: {layers: [2, 2, 2, 2]}"), "resnet", None),
+        (("model: {name: ResNet-18}",), "resnet", "train.py trains a ResNet on images of other sizes than ResNet-18"),
+        (
+            ("model: {name: wide_resnet50_2}",),
+            "resnet",
+            "train.py trains a ResNet on images of other sizes than wide_resnet50_2",
+        ),
+        (("model: {name: gpt2}",), "gpt", None),
+        (("model: {name: GPT-3}",), "gpt", "train.py trains a GPT on bytes of other sizes than GPT-3"),
+        (("model: {name: GPT-3, layers: 96}",), "gpt", None),
+        (
+            ("framework: megatron-lm", "model: {name: gpt-neox-20b}"),
+            "megatron-lm",
+            "train.py trains a GPT on bytes of other sizes than gpt-neox-20b",
         ),
         ((), "gpt", "the job does not name its model: train.py trains a GPT on bytes"),
     ],

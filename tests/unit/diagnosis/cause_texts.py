@@ -307,6 +307,11 @@ RAISED = [
         "import-error",
         "cannot import name 'dump_all' from 'json'",
     ),
+    (
+        "ImportError: cannot import name 'build' from 'models' (/w/models/__init__.py)",
+        "import-error",
+        "/w/models/__init__.py on gpu2 has no build that could be imported.",
+    ),
     ("ImportError: Using `low_cpu_mem_usage=True` requires Accelerate", "import-error", "requires Accelerate"),
     ("PermissionError: [Errno 13] Permission denied: '/data/x'", "permission", "/data/x"),
     ("OSError: [Errno 30] Read-only file system: '/ckpt'", "read-only", "/ckpt on gpu2"),

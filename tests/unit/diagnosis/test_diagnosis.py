@@ -125,6 +125,80 @@ def test_an_error_that_torch_passes_on_from_a_worker_is_told_by_its_own_words() 
     assert cause_of(failed(0, error)) == ("exception", "The script raised KeyError: 'image'")
 
 
+def passed_on(kind: str, message: str, by: str = "DataLoader worker process 0") -> str:
+    """Return what torch raises once more, in whose traceback are more lines than a message is followed over."""
+    library = "".join(
+        f'  File "/opt/lib/python3.11/site-packages/torch/utils/data/{name}.py", line 7, in {name}\n    return {name}'
+        "(input, normalized_shape)\n"
+        for name in ("worker", "fetch", "collate", "each", "one", "tensors", "stack")
+    )
+    begin = f"{kind}: Caught {kind.rpartition('.')[2]} in {by}.\nOriginal Traceback (most recent call last):\n"
+    return f"{begin}{library}{kind}: {message}\n"
+
+
+STACKED = "stack expects each tensor to be equal size, but got [3, 224, 180] at entry 0 and [3, 224, 200] at entry 1"
+CURRENT = "Current thread 0x00007f (most recent call first):"
+OWN = 'Traceback (most recent call last):\n  File "/w/train.py", line 30, in <module>\n    for batch in loader:\n'
+
+
+@pytest.mark.parametrize("mark", ["", "[rank0]: "])
+def test_an_error_of_a_worker_is_told_from_what_was_printed_too_with_what_to_look_at(mark: str) -> None:
+    text = OWN + passed_on("RuntimeError", STACKED)
+    words = f"The script raised RuntimeError in train.py, line 30: {STACKED}"
+    recorded = failed(0, passed_on("RuntimeError", STACKED), traceback=text)
+    for failure in (recorded, failed(0, lines=lines(*(mark + line for line in text.splitlines())))):
+        cause = diagnose(evidence(failure)).cause
+        assert cause is not None
+        assert (cause.code, cause.words) == ("exception", words)
+        assert "print the shapes" in cause.advice[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (passed_on("FileNotFoundError", "[Errno 2] No such file or directory: '/data/x.jpg'"), "missing-file"),
+        (
+            passed_on(
+                "torch.cuda.OutOfMemoryError",
+                "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.00 GiB of which "
+                "1.00 MiB is free.",
+                "replica 0 on device 0",
+            ),
+            "cuda-oom",
+        ),
+        ("torch.cuda.OutOfMemoryError: Caught OutOfMemoryError in replica 0 on device 0.", "exception"),
+        (passed_on("RuntimeError", passed_on("RuntimeError", "odd", "replica 1 on device 1")), "exception"),
+    ],
+)
+def test_an_error_that_torch_passes_on_has_the_cause_of_the_one_that_was_raised(error: str, code: str) -> None:
+    assert cause_of(failed(0, error))[0] == code
+    assert cause_of(failed(0, error, traceback=OWN + error))[0] == code
+
+
+def test_lines_of_a_library_in_a_traceback_that_is_passed_on_advise_nothing() -> None:
+    error = passed_on("RuntimeError", "odd", "pin memory thread for device 0")
+    (advice,) = diagnose(evidence(failed(0, error))).cause.advice  # type: ignore[union-attr]  # it has a cause
+    assert "traceback says where" in advice
+
+
+def test_a_message_that_begins_below_its_type_is_told() -> None:
+    error = "RuntimeError: \n        An attempt has been made to start a new process\n        before"
+    words = "The script raised RuntimeError: An attempt has been made to start a new process"
+    assert cause_of(failed(0, error)) == ("exception", words)
+
+
+def test_the_same_exception_on_all_hosts_may_name_what_each_had_before_it() -> None:
+    texts = ("KeyError: 'row 17'", "KeyError: 'row 18'")
+    one, two = (f"{OWN}{text}\n" for text in texts)
+    found = diagnose(evidence(failed(0, texts[0], traceback=one), failed(2, texts[1], traceback=two, time=101.0)))
+    words = "The script raised KeyError in train.py, line 30: 'row 17'"
+    assert found.headline == f"on all 2 hosts alike: {words}"
+    elsewhere = two.replace("line 30", "line 31")
+    apart = diagnose(evidence(failed(0, texts[0], traceback=one), failed(2, texts[1], traceback=elsewhere)))
+    assert apart.first is not None
+    assert not apart.first.is_shared
+
+
 def test_without_a_record_the_end_of_stderr_is_read_and_its_line_named() -> None:
     printed = lines(
         "step 1",
@@ -339,6 +413,12 @@ def test_where_python_told_where_it_crashed_that_is_said_and_not_asked_for() -> 
     assert "PYTHONFAULTHANDLER" not in text_of(found)
     assert "look at that call" in found.advice[0]
     assert "PYTHONFAULTHANDLER" in diagnose(evidence(crash)).advice[0]
+
+
+def test_a_message_without_a_full_stop_is_told_apart_from_where_it_crashed() -> None:
+    printed = lines("Fatal Python error: Segmentation fault", "", CURRENT, '  File "/w/a.py", line 3 in f')
+    crashed = failed(0, "ValueError: x", lines=printed, signal=signal.SIGSEGV, exit_code=None)
+    assert cause_of(crashed)[1].endswith("function f: x. Python was in a.py, line 3, function f.")
 
 
 def test_ranks_that_never_started_are_named_at_a_rendezvous_that_timed_out() -> None:

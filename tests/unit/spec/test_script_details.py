@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from dttui.planning.completeness import check_completeness
-from dttui.spec import parse_job
+from dttui.spec import DocumentError, parse_job
+from dttui.spec.dialects.commands.launch import Launch
+from dttui.spec.dialects.shell.command_words import Word
+from dttui.spec.yaml_source import Mark
+from tests.unit.spec.imported import data
 from tests.unit.spec.test_launch_commands import job, script, warnings
 
 
@@ -58,6 +64,38 @@ def test_options_that_look_like_secrets_are_named() -> None:
     assert not any(option in said for option in ("--max_tokens", "--key ", "--api-key"))
 
 
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("--jwt_token eyJhbGciOi.eyJzdWIiOiIx.abc123", "--jwt_token"),
+        ("--aws-access-key wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "--aws-access-key"),
+        ("wandb.api_key=0123456789abcdef0123", "wandb.api_key"),
+        ("+hf_token=hf_abc123def456ghi", "+hf_token"),
+        ("--db.password=hunter2", "--db.password"),
+        ("--openai-key sk-proj-abc.def_123456789", "--openai-key"),
+        ("-hf_token hf_abc123def456ghi", "-hf_token"),
+    ],
+)
+def test_secrets_of_any_form_are_named(words: str, option: str) -> None:
+    (said,) = [m for m in warnings(script(f"torchrun --nproc_per_node 4 t.py {words}")) if "secret" in m]
+    assert f"given to {option} may" in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--key_metric eval/accuracy_top1",
+        "--api-key-file keys/Prod2024/token1.json",
+        "--image_key data/Images2024/front.png",
+        "--secret $SECRET",
+        "--use_password --lr 1",
+        "monitor_key val/Accuracy1",
+    ],
+)
+def test_paths_and_names_are_no_secrets(words: str) -> None:
+    assert not [m for m in warnings(script(f"torchrun --nproc_per_node 4 t.py {words}")) if "secret" in m]
+
+
 def test_of_a_loop_the_first_round_is_taken_and_the_others_are_counted() -> None:
     text = (
         "for lr in 1 2 3; do\n  for seed in 1 2; do torchrun --nproc_per_node 4 t.py --lr $lr --seed $seed; done\ndone"
@@ -69,6 +107,117 @@ def test_of_a_loop_the_first_round_is_taken_and_the_others_are_counted() -> None
     assert "--lr 3 --seed 2" in note.hint
 
 
+NODES = """#SBATCH --nodes=4
+for ((i = 1; i < SLURM_NNODES; i++)); do
+  torchrun --nnodes 4 --nproc-per-node 8 --node-rank $i --master-addr h t.py --lr 1 &
+done
+torchrun --nnodes 4 --nproc-per-node 8 --node-rank 0 --master-addr h t.py --lr 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (NODES, "what is started on each node by its rank, in lines 3, 5, is one job"),
+        (
+            "for n in 1 2 3; do\n  torchrun --nproc_per_node 4 t.py && break\ndone",
+            "line 2 starts this again and again, with the same words",
+        ),
+        (
+            "while true; do\n  torchrun --nproc_per_node 4 t.py --resume\ndone",
+            "line 2 starts this again and again, with the same words",
+        ),
+        (
+            "n=0; while true; do\n  torchrun --nproc_per_node 4 t.py --round $((++n))\ndone",
+            "line 2 starts this again and again, with other words",
+        ),
+        (
+            "while IFS=, read -r n lr; do torchrun --nproc_per_node 4 t.py $n --lr $lr; done <<E\na,1\nb,2\nE",
+            "line 1 starts this 1 time more, with other words, as a loop does",
+        ),
+    ],
+)
+def test_a_launch_that_is_started_again_is_told_as_what_it_is(text: str, words: str) -> None:
+    (said,) = [
+        note.message for note in script(text).notes if re.search("start.* this|besides|by its rank", note.message)
+    ]
+    assert said.endswith(words)
+
+
 def test_of_several_programs_the_one_that_is_called_so_trains() -> None:
     assert job("python prepare.py\npython train.py\npython eval.py")["run"]["script"] == "train.py"
     assert job("python a.py\npython b.py")["run"]["script"] == "a.py"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "chosen"),
+    [
+        ("diffusion.py", "run_inference.py", "diffusion.py"),
+        ("nanogpt.py", "eval_main.py", "nanogpt.py"),
+        ("prepare_pretraining_data.py", "sft.py", "sft.py"),
+        ("eval.py", "model.py", "model.py"),
+        ("constraints.py", "pretrain_gpt.py", "pretrain_gpt.py"),
+        ("bench.py", "finetune-llama2.py", "finetune-llama2.py"),
+    ],
+)
+def test_a_program_is_taken_for_the_training_by_whole_words_of_its_name(first: str, second: str, chosen: str) -> None:
+    text = f"torchrun --nproc_per_node 8 {first}\ntorchrun --nproc_per_node 8 {second}"
+    assert job(text)["run"]["script"] == chosen
+
+
+@pytest.mark.parametrize(
+    ("given", "gpu"),
+    [
+        ("lscratch:200,gpu:h100:8", {"count": 8, "type": "H100"}),
+        ("lscratch:100,gpu:4", {"count": 4}),
+        ("gpu:a100:2,nvme:1", {"count": 2, "type": "A100"}),
+    ],
+)
+def test_of_what_slurm_shares_out_only_gpus_are_taken(given: str, gpu: dict[str, object]) -> None:
+    assert job(f"#SBATCH --gres={given}\nsrun --ntasks-per-node={gpu['count']} python t.py")["resources"]["gpu"] == gpu
+
+
+def test_what_slurm_shares_out_beside_gpus_makes_no_gpus() -> None:
+    made = script("#SBATCH --gres=lscratch:200\nsrun --ntasks-per-node=4 python t.py")
+    assert any("dttui shares out GPUs alone" in note.message for note in made.notes)
+
+
+def test_mounts_that_directives_say_are_those_of_what_srun_starts() -> None:
+    image = "#SBATCH --container-image=docker://nvcr.io#nvidia/pytorch:24.01"
+    text = f"{image}\n#SBATCH --container-mounts=/data:/data:ro,/scratch\nsrun --ntasks-per-node 4 python t.py"
+    container = {"engine": "docker", "image": "nvcr.io/nvidia/pytorch:24.01"}
+    assert job(text)["run"]["container"] == {**container, "mounts": ["/data:/data:ro", "/scratch:/scratch"]}
+    own = job(f"{text} --x".replace("python", "--container-mounts=/own:/own python"))["run"]["container"]
+    assert own["mounts"] == ["/own:/own"]
+
+
+def test_a_mount_stays_read_only_beside_other_flags_and_beside_one_that_is_not_known() -> None:
+    mounts = "/data:/data:ro+noexec,$HOME/.cache:/c,/scratch:/s:rw"
+    imported = script(f"srun --container-image=i --container-mounts={mounts} --ntasks-per-node 4 python t.py")
+    assert data(imported)["run"]["container"]["mounts"] == ["/data:/data:ro", "/scratch:/s:rw"]
+    said = warnings(imported)
+    assert any(message.endswith("nothing else: noexec") for message in said)
+    assert any(message.endswith("are mounted: $HOME/.cache:/c") for message in said)
+
+
+def test_a_file_of_enroot_s_is_no_image_of_docker_s() -> None:
+    options = "--container-image=/images/pt.sqsh --container-mounts=/data:/data"
+    imported = script(f"srun {options} --ntasks-per-node 4 python t.py")
+    assert "container" not in data(imported)["run"]
+    said = " ".join(warnings(imported))
+    assert "enroot made" in said
+    assert '"/data:/data" of a container whose image is not known' in said
+
+
+def test_options_that_are_given_many_times_take_no_longer_each() -> None:
+    launch = Launch(Mark(1, 1))
+    keys = [launch.enter("--x", Word(str(number), Mark(1, 1))).key for number in range(20_000)]
+    assert (keys[0], keys[1], keys[-1]) == ("--x", "--x (2)", "--x (20000)")
+    with pytest.raises(DocumentError, match="more than is followed"):
+        script("#SBATCH --array=1-2\n" * 2_000 + "torchrun t.py")
+
+
+def test_the_command_within_another_is_not_told_as_one_besides() -> None:
+    text = "srun --ntasks=1 bash -c 'wandb login; torchrun --nproc_per_node 8 t.py'"
+    (said,) = [note.message for note in script(text).notes if "starts these too" in note.message]
+    assert said.endswith('starts these too: "wandb login" in line 1')

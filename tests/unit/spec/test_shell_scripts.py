@@ -59,9 +59,29 @@ SCRIPTS = {
         "S=$(IFS=:; echo \"${G[*]}\"); torchrun $L x$L; IFS=$'\\n'; P='p q\nr s'; torchrun $P; IFS=; torchrun $P; "
         'IFS=$O; torchrun $P $n "$A" "$S" t.py; IFS=" :"; P=" a : b:c  d"; torchrun $P; unset IFS; torchrun $P'
     ),
+    "an IFS of read alone": (
+        "X='a b'; IFS=: read -r Q R <<< p:q; torchrun $X $Q $R; while IFS= read -r line; do :; done < /dev/null; "
+        "torchrun $X; IFS=,; read -r Q R <<< p,q; Y=c,d; torchrun $Y $Q $R"
+    ),
+    "lines that a loop reads": (
+        "while IFS=, read -r n lr; do torchrun $n --lr $lr; done <<E\na,1e-3\n b , 1e-4 ,x,\n\nE\n"
+        "IFS=: read -r H P <<< node1:29500:x; torchrun $H $P; IFS=: read -r H P <<< a:b:; torchrun $H $P\n"
+        "read -r A <<< '  p  q '; torchrun \"$A\"; IFS= read -r A <<< '  p  q '; torchrun \"$A\"\n"
+        '{ read A; read B C; mapfile -t D; } <<E\n1 2\n3 4  5 \n6\n7 8\nE\ntorchrun "$A" "$B" "$C" "${D[@]}"\n'
+        "while read x; do while read y; do torchrun $x $y; done <<< 'in'; done <<E\none\ntwo\\\nthree\nE\n"
+        "if read x <<< ''; then torchrun empty; fi; read <<< ' r'; torchrun \"$REPLY\"\n"
+        "(read x; torchrun $x) <<E\nsub\nE\n"
+        'IFS=", " read -ra L <<< "a, b,,c"; torchrun ${#L[@]} "${L[@]}"; read -r -d : x <<< p:q; torchrun $x'
+    ),
     "indices": (
         'A=(x "y z"); declare -A M=([lr]=1 [bs]=2); for i in "${!A[@]}"; do torchrun $i "${A[$i]}"; done; '
         'for k in lr bs; do [[ " ${!M[*]} " == *" $k "* ]] && torchrun $k ${M[$k]}; done'
+    ),
+    "items that are added": (
+        "A=([3]=x [1]=y); A+=(z); A+=([7]=s t); A[0]=w; "
+        'torchrun "${!A[@]}" "${A[@]}"; B=b; B+=(c d); torchrun "${!B[@]}" "${B[@]}"; C=([2]=p q r); C[1]=o; '
+        'torchrun "${!C[@]}" "${C[@]}" ${C[-1]}; declare -A O; O+=(["lr"]=1e-3 ["bs"]=32); O+=([ep]=3 ["bs"]=64); '
+        "torchrun ${O[lr]} ${O[bs]} ${O[ep]} ${#O[@]}"
     ),
     "names by name": (
         "declare -A M=([a]=1 [b]=2); M[c]=3; torchrun ${M[b]} ${M[c]} ${#M[@]}; V=A; A=x; torchrun ${!V}"
@@ -179,6 +199,27 @@ def test_the_directory_is_followed_and_paths_of_the_start_are_seen_from_it() -> 
     assert [word.text for word in command.words[1:]] == ["../../train.py", "--out", "../../out"]
 
 
+def test_a_directory_that_is_pushed_is_entered_and_popped_again() -> None:
+    script = (
+        "pushd sub > /dev/null\ntorchrun a\npushd /opt\npushd\ntorchrun b\npopd\ntorchrun c\npopd\npopd\ntorchrun d"
+    )
+    commands = ScriptShell(lambda _name: None, OpenParts()).run(script, ShellState("run.sh")).commands
+    assert [command.directory for command in commands] == ["./sub", "./sub", "/opt", "."]
+
+
+def test_a_case_that_only_the_host_decides_is_named_and_its_first_way_that_starts_something_taken() -> None:
+    script = (
+        'case "$(hostname)" in\n a*) D=/a;;\n b*) torchrun b $D;;\n c*) torchrun c;;\nesac\n'
+        'case "$(uname)" in x) E=1;; esac; torchrun $E'
+    )
+    ran = ScriptShell(lambda _name: None, OpenParts()).run(script, ShellState("run.sh"))
+    assert [[word.text for word in command.words] for command in ran.commands] == [
+        ["torchrun", "b", "$D"],
+        ["torchrun", "$E"],
+    ]
+    assert [mark.line for mark in ran.undecided] == [1, 6]
+
+
 def test_files_that_are_read_and_scripts_that_are_started_count_where_they_are_there() -> None:
     files = {"env.sh": "export A=7\nN=4", "other.sh": "N=1"}
     holes = OpenParts()
@@ -195,6 +236,7 @@ def test_files_that_are_read_and_scripts_that_are_started_count_where_they_are_t
     [
         "while true; do :; done; torchrun a",
         "f() { f; }; f",
+        "for i in {1..150}; do for j in {1..100}; do A+=(x); done; done; torchrun ${#A[@]}",
         "eval 'eval \"eval torchrun\"'; a='eval $a'; eval $a",
         "A=aaaaaaaaaa; for i in {1..99}; do A=$A$A; done; torchrun $A",
         "for i in {1..999999999}; do for j in {1..99999}; do torchrun $i; done; done",

@@ -14,6 +14,7 @@ from dttui.spec.dialects.commands.accelerate_launch import carry_accelerate
 from dttui.spec.dialects.commands.launch import PROGRAM, GivenValue, Launch, ProgramKind
 from dttui.spec.dialects.commands.launcher_options import names
 from dttui.spec.dialects.commands.megatron import carry_megatron, is_megatron
+from dttui.spec.dialects.commands.secret_options import note_secrets
 from dttui.spec.dialects.shell.command_words import Word
 from dttui.spec.dialects.shell.open_parts import Openness
 from dttui.spec.dialects.translation import Translated, Translation, table_source
@@ -27,8 +28,6 @@ _NODES = re.compile(r"([0-9]{1,6})(?::([0-9]{1,6}))?")
 _PLACEHOLDER = re.compile(
     UNLIKE_TOKENIZERS + r"<[A-Za-z][^<>|&;]{0,80}>|\{\s?[A-Za-z-][\w .-]{0,60}\s?\}|\$\{\{[^{}]{1,80}\}\}|\.\.\.|…"
 )
-_SECRET = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[\w+=-]{12,}|[\w+=-]{20,}")
-"""What a token or a key may look like, where an option is called so."""
 _GIVEN = names(
     """
     RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT NODE_RANK NNODES
@@ -75,7 +74,7 @@ def carry(launch: Launch, name: str, lines: Sequence[str]) -> Translated:
     for key in launch.said:
         translation.use((key,))
     _note_what_is_open(translation, launch)
-    _note_secrets(translation, launch)
+    note_secrets(translation, launch)
     if launch.hostfile is not None and launch.hostfile.is_open:
         message = _("still to be given: {names}").format(names=launch.hostfile.text)
         translation.note((launch.hostfile.key,), message, _("It names the hosts."), is_warning=True)
@@ -261,6 +260,9 @@ def _carry_settings(translation: Translation, launch: Launch) -> None:
     for index, (mount, said) in enumerate(launch.mounts):
         if "run.container.image" in launch.settings:
             translation.put(("run", "container", "mounts", index), mount, (said.key,))
+        else:
+            message = _("not carried over: {mount} of a container whose image is not known").format(mount=shown(mount))
+            translation.note((said.key,), message, _("Write run.container."), is_warning=True)
     if launch.name is not None:
         translation.use((launch.name.key,))
 
@@ -474,24 +476,6 @@ def _note_what_is_open(translation: Translation, launch: Launch) -> None:
     if places:
         message = _("placeholders: {texts}").format(texts=", ".join(dict.fromkeys(places)))
         translation.note(origin, message, _("Write what is meant in their place."), is_warning=True)
-
-
-def _note_secrets(translation: Translation, launch: Launch) -> None:
-    """Name options whose values look like secrets: those are readable in the job file, and on the hosts."""
-    found = []
-    for word, following in pairwise((*launch.arguments, Word("", launch.mark))):
-        option, separator, value = word.text.partition("=")
-        has_hole = word.holes if separator else following.holes
-        name = option.lstrip("-").rpartition(".")[2].replace("-", "_")
-        if option.startswith("--") and is_secret(name) and not has_hole:
-            found += [option] * bool(_SECRET.fullmatch(value if separator else following.text))
-    if found:
-        message = _(
-            "what is given to {options} may be secret, and is readable in the job file and in commands on hosts"
-        )
-        hint = _("Have the script take it from a variable that run.secrets names.")
-        message = message.format(options=", ".join(dict.fromkeys(found)))
-        translation.note((PROGRAM,), message, hint, is_warning=True)
 
 
 def _problem(source: YamlSource, origin: PathKey, message: str, hint: str = "") -> Problem:

@@ -10,7 +10,7 @@ from typing import Any
 
 from dttui.i18n import _
 from dttui.spec.dialects.commands.launcher_options import Given
-from dttui.spec.dialects.shell.command_words import Word
+from dttui.spec.dialects.shell.command_words import ShellCommand, Word
 from dttui.spec.dialects.shell.open_parts import Openness
 from dttui.spec.yaml_source import Mark
 
@@ -78,6 +78,8 @@ class Launch:
     """Programs that were passed, the outermost first."""
     said: dict[str, GivenValue] = field(default_factory=dict)
     """Everything that was given, by what places call it."""
+    numbers: dict[str, int] = field(default_factory=dict)
+    """How often each was given, by what places call it."""
     environment: dict[str, Word] = field(default_factory=dict)
     """Variables that the program gets."""
     prefix: list[Word] = field(default_factory=list)
@@ -131,6 +133,8 @@ class Launch:
     """Whether the program starts ranks of its own."""
     is_known: bool = True
     """Whether the program is one that may train: not just any that a scheduler starts."""
+    passed: list[ShellCommand] = field(default_factory=list)
+    """Commands of scripts within it, as after `bash -c`, on the way to the program."""
     open_options: list[Word] = field(default_factory=list)
     """Variables among the options that nobody has given."""
 
@@ -147,10 +151,12 @@ class Launch:
 
     def enter(self, key: str, word: Word, mark: Mark | None = None) -> GivenValue:
         """Note a value, and where it is given; return it under a key that nothing else has."""
-        number, unique = 1, key
+        number = self.numbers.get(key, 1)
+        unique = key if number == 1 else f"{key} ({number})"
         while unique in self.said:
             number += 1
             unique = f"{key} ({number})"
+        self.numbers[key] = number
         said = GivenValue(unique, word, mark)
         self.said[unique] = said
         return said

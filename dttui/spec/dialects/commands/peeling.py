@@ -130,6 +130,7 @@ def _take_first(launch: Launch, commands: list[ShellCommand], shell: InnerScript
     found = next((line for line in commands if _is_launch(line, shell, depth)), None)
     if found is None:
         return False
+    launch.passed.append(found)
     launch.environment |= found.environment
     launch.directory = found.directory
     return _peel(launch, found.words, shell, depth + 1)

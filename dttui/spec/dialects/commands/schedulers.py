@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import takewhile
 
 from dttui.i18n import _
 from dttui.spec.dialects.commands.container_options import take_image, take_mounts
@@ -172,10 +174,11 @@ def directives(text: str) -> Iterator[tuple[Word, ...]]:
 
 
 def _split(text: str) -> list[str]:
-    try:
-        return shlex.split(text, comments=True)
-    except ValueError:
-        return text.split()
+    """Return the words before a comment, which begins with a word: `nvcr.io#nvidia` has none."""
+    for attempt in (text, re.sub(r"(?:^|\s)#.*", "", text)):
+        with suppress(ValueError):
+            return list(takewhile(lambda word: not word.startswith("#"), shlex.split(attempt)))
+    return text.split()
 
 
 def take_slurm(launch: Launch, given: Sequence[Given], program: str) -> None:
@@ -226,9 +229,12 @@ def _share_out_gpus(launch: Launch) -> None:
 
 def _take_gpus(launch: Launch, said: GivenValue, option: str) -> None:
     """Take how many GPUs a node, a task or the job has: `8`, `gpu:8`, `gpu:a100:8`, `a100:8`."""
-    match = re.search(r"(?:^|,)(?:gres/)?(?:gpu:)?(?:([A-Za-z][\w.-]*):)?([0-9]{1,4})(?:\(|,|$)", said.text)
-    if match is None or (option == "--gres" and "gpu" not in said.text):
-        if said.text != "gpu" and not said.is_open:
+    text = said.text
+    if option == "--gres":  # Of all kinds: `lscratch:200,gpu:8`.
+        text = ",".join(part for part in text.split(",") if re.match(r"(?:gres/)?gpu(?::|$)", part))
+    match = re.search(r"(?:^|,)(?:gres/)?(?:gpu:)?(?:([A-Za-z][\w.-]*):)?([0-9]{1,4})(?:\(|,|$)", text)
+    if match is None:
+        if text != "gpu" and not said.is_open:
             launch.leave_out(said, _("dttui shares out GPUs alone"))
         return
     number = GivenValue(said.key, Word(match[2], said.word.mark))
@@ -253,11 +259,22 @@ def _take_container(launch: Launch, said: GivenValue, option: str) -> None:
     if option == "--container-mounts":
         take_mounts(launch, said)
     elif option == "--container-image":
-        take_image(launch, said, "docker")
-        hint = _("Write run.container.engine: docker, podman or apptainer, as the hosts have it.")
-        launch.remark(said, _("which engine runs the image is a guess: docker"), hint, is_warning=True)
+        _take_image(launch, said)
     else:
         launch.leave_out(said, _("dttui starts the container"), _("Write run.workdir."), is_warning=True)
+
+
+def _take_image(launch: Launch, said: GivenValue) -> None:
+    """Take pyxis' `docker://registry#image`; a file of its own no other engine runs."""
+    text = re.sub(r"^(?:docker|dockerd|podman)://", "", said.text)
+    if re.match(r"\.{0,2}/|~", text) or text.endswith(".sqsh"):
+        reason = _("a file that enroot made runs under no other engine")
+        hint = _("Write run.container.engine, and run.container.image with the name that it was made from.")
+        launch.leave_out(said, reason, hint, is_warning=True)
+    else:
+        take_image(launch, GivenValue(said.key, Word(text, said.word.mark, said.word.holes), said.mark), "docker")
+        hint = _("Write run.container.engine: docker, podman or apptainer, as the hosts have it.")
+        launch.remark(said, _("which engine runs the image is a guess: docker"), hint, is_warning=True)
 
 
 def srun(launch: Launch, words: Sequence[Word]) -> Sequence[Word]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,6 +25,15 @@ def branches(node: Node) -> list[tuple[list[Node], list[Node]]]:
         elif child.is_named and child.type != "comment":
             (body if is_body else conditions).append(child)
     return found
+
+
+def case_items(node: Node) -> Iterator[tuple[list[Node], list[Node]]]:
+    """Yield patterns and bodies of a `case`."""
+    for item in node.named_children:
+        if item.type == "case_item":
+            at = [index for index in range(item.child_count) if item.field_name_for_child(index) == "value"]
+            body = [child for index, child in enumerate(item.children) if child.is_named and index not in at]
+            yield [item.children[index] for index in at], body
 
 
 def ends(node: Node) -> bool:

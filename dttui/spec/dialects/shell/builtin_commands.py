@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import getopt
 import re
 from collections.abc import Callable
 from typing import Protocol
 
-from dttui.spec.dialects.shell.command_words import Word
+from dttui.spec.dialects.shell.command_words import BLANKS, Fields, Word
 from dttui.spec.dialects.shell.deciding import Conditions
 from dttui.spec.dialects.shell.expansion import Expander
 from dttui.spec.dialects.shell.flow import Exited, Left, SharedScript
 from dttui.spec.dialects.shell.open_parts import cleaned, entered
 from dttui.spec.dialects.shell.programs import echoed
+from dttui.spec.dialects.shell.reading import read_line, shared_out
 from dttui.spec.dialects.shell.shell_state import Array, ShellState
 from dttui.spec.yaml_source import Mark
 
 Builtin = Callable[[list[Word], "str | None"], "bool | None"]
 """Takes arguments and what it reads; returns how it ends, `None` where that is not known."""
-_IGNORED = ("trap", "wait", "ulimit", "umask", "shopt", "setopt", "hash", "alias", "complete", "pushd", "popd")
+_IGNORED = ("trap", "wait", "ulimit", "umask", "shopt", "setopt", "hash", "alias", "complete")
 
 
 class FollowedText(Protocol):
@@ -28,6 +30,8 @@ class FollowedText(Protocol):
     expander: Expander
     conditions: Conditions
     said: str
+    stdin: str | None
+    own: dict[str, str | Array]
     at: Mark
 
     @property
@@ -66,6 +70,8 @@ class Builtins:
     def _made(self) -> dict[str, Builtin]:
         return {
             "cd": self._cd,
+            "pushd": self._pushd,
+            "popd": self._popd,
             "pwd": self._pwd,
             "echo": self._echo,
             "set": self._set,
@@ -98,6 +104,20 @@ class Builtins:
             self._follower.state.directory = entered(self._follower.state.directory, paths[0])
         return True
 
+    def _pushd(self, words: list[Word], stdin: str | None) -> bool:
+        state = self._follower.state
+        if words and not words[-1].raw.startswith(("-", "+")):
+            state.left.append(state.directory)
+            return self._cd(words, stdin)
+        if not words and state.left:
+            state.directory, state.left[-1] = state.left[-1], state.directory
+        return True
+
+    def _popd(self, _words: list[Word], _stdin: str | None) -> bool:
+        state = self._follower.state
+        state.directory = state.left.pop() if state.left else state.directory
+        return True
+
     def _pwd(self, _words: list[Word], _stdin: str | None) -> bool:
         self._follower.print(self._follower.state.directory)
         return True
@@ -126,23 +146,28 @@ class Builtins:
         return True
 
     def _read_names(self, words: list[Word], stdin: str | None) -> bool | None:
-        arguments = [word.raw for word in words]
-        names = [word for word in arguments if word.isidentifier()]
-        options = "".join(word for word in arguments if re.fullmatch("-[a-z]+", word))
-        if stdin is None or not names:
+        """Take a line of what is read, and leave the others to whoever reads next."""
+        try:
+            options, names = getopt.getopt([word.raw for word in words], "era:d:i:n:N:p:st:u:")
+        except getopt.GetoptError:
+            return None
+        given = dict(options)
+        if stdin is None or given.keys() & {"-n", "-N", "-u"}:
             return None  # Of a terminal or a file.
-        separators = self._follower.state.value("IFS")
-        parts = re.split(f"[{re.escape(separators)}]", stdin) if separators and separators.strip() else stdin.split()
-        if "a" in options:
-            self._follower.state.set(names[-1], {str(index): part.strip() for index, part in enumerate(parts)})
-        elif len(names) == 1:
-            self._follower.state.set(names[0], stdin.strip("\n"))
+        line, is_whole, self._follower.stdin = read_line(stdin, given.get("-d", "\n")[:1], is_raw="-r" in given)
+        own = self._follower.own.get("IFS")
+        separators = own if isinstance(own, str) else self._follower.state.value("IFS")
+        separators = BLANKS if separators is None else separators
+        if "-a" in given:
+            fields = Fields(separators)
+            fields.add_split(line)
+            self._follower.state.set(given["-a"], {str(index): part for index, part in enumerate(fields.finish())})
+        elif names:
+            for name, value in zip(names, shared_out(line, separators, len(names)), strict=True):
+                self._follower.state.set(name, value)
         else:
-            for index, name in enumerate(names):
-                rest = parts[index:] if index == len(names) - 1 else parts[index : index + 1]
-                self._follower.state.set(name, " ".join(rest))
-        self._follower.state.variables.pop("IFS", None)
-        return "d" in options or True
+            self._follower.state.set("REPLY", line)
+        return is_whole
 
     def _source(self, words: list[Word], _stdin: str | None) -> bool | None:
         if not words:
@@ -217,5 +242,6 @@ class Builtins:
         names = [word.raw for word in words if word.raw.isidentifier()]
         if stdin is None or not names:
             return None
+        self._follower.stdin = ""
         self._follower.state.set(names[-1], {str(index): line for index, line in enumerate(stdin.splitlines())})
         return True

@@ -79,12 +79,9 @@ class Fields:
 
     def _add_between(self, text: str) -> None:
         """Add text that each of the separators parts, but blanks among them together, as bash has it."""
-        blanks = "".join(character for character in self._separators if character in BLANKS)
-        others = "".join(character for character in self._separators if character not in BLANKS)
-        blank = f"[{blanks}]*" if blanks else ""
-        kinds = [f"{blank}[{re.escape(others)}]{blank}"] * bool(others) + [f"[{blanks}]+"] * bool(blanks)
+        pattern = between(self._separators)
         at = 0
-        for match in re.finditer("|".join(kinds), text) if kinds else ():
+        for match in re.finditer(pattern, text) if pattern else ():
             if match.start() > at:
                 self.add(text[at : match.start()])
             elif self._open is None and match[0].strip(BLANKS):
@@ -109,6 +106,14 @@ class Fields:
         if ends and self._open is not None:
             self._done.append(self._open)
             self._open = None
+
+
+def between(separators: str) -> str:
+    """Return a pattern of what parts two fields: a separator with blanks about it, or blanks; empty for nothing."""
+    blanks = "".join(character for character in separators if character in BLANKS)
+    others = "".join(character for character in separators if character not in BLANKS)
+    blank = f"[{blanks}]*" if blanks else ""
+    return "|".join([f"{blank}[{re.escape(others)}]{blank}"] * bool(others) + [f"[{blanks}]+"] * bool(blanks))
 
 
 def braced(text: str) -> list[str]:

@@ -11,7 +11,7 @@ from dttui.spec.dialects.shell.command_words import BLANKS, Fields, braced
 from dttui.spec.dialects.shell.globbing import escaped, replaced, without_prefix, without_suffix
 from dttui.spec.dialects.shell.open_parts import Openness, OpenParts
 from dttui.spec.dialects.shell.programs import counts_devices
-from dttui.spec.dialects.shell.shell_state import Array, ShellNumbers, ShellState
+from dttui.spec.dialects.shell.shell_state import Array, ShellNumbers, ShellState, next_index
 from dttui.spec.dialects.shell.source import Source, begin
 from dttui.spec.secret_names import is_secret
 
@@ -98,9 +98,10 @@ class Expander:
             return self._text(node)
         return self._joined(node)
 
-    def array(self, node: Node) -> Array:
-        """Return what `(a b)` and `([x]=1)` come to."""
+    def array(self, node: Node, begin_at: int = 0) -> Array:
+        """Return what `(a b)` and `([x]=1)` come to, the first item without an index at that one."""
         items: Array = {}
+        at = begin_at
         for child in node.named_children:
             if child.type == "comment":
                 continue
@@ -108,7 +109,9 @@ class Expander:
                 name, value = child.child_by_field_name("name"), child.child_by_field_name("value")
                 index = name.child_by_field_name("index") if name is not None else None
                 if index is not None and value is not None:
-                    items[self.text(index)] = self.text(value)
+                    key = self.text(index)
+                    items[key] = self.text(value)
+                    at = next_index([key]) or at
                 continue
             keyed = (
                 re.fullmatch(r"\[([^]=]+)\]=(.*)", self.text(child), re.DOTALL)
@@ -117,9 +120,11 @@ class Expander:
             )
             if keyed is not None:
                 items[keyed[1]] = keyed[2]
+                at = next_index([keyed[1]]) or at
                 continue
             for field in self.fields(child):
-                items[str(len(items))] = field
+                items[str(at)] = field
+                at += 1
         return items
 
     def arithmetic(self, text: str) -> str:

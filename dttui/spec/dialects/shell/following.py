@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from dttui.spec.dialects.shell.branching import branches, ends, starts_something
+from dttui.spec.dialects.shell.branching import branches, case_items, ends, starts_something
 from dttui.spec.dialects.shell.builtin_commands import Builtins
 from dttui.spec.dialects.shell.command_words import ShellCommand, Word, make_word
 from dttui.spec.dialects.shell.deciding import Conditions
@@ -21,7 +21,8 @@ from dttui.spec.yaml_source import Mark
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_MOST_ROUNDS = 1_000
+MOST_ROUNDS = 1_000
+"""Of a loop that are followed."""
 _DEEPEST = 40
 _MOST_COMMANDS = 2_000
 
@@ -49,6 +50,8 @@ class Follower:
         """Whether all of that is known."""
         self.stdin: str | None = None
         """What the command that is followed reads, where that is known."""
+        self.own: dict[str, str | Array] = {}
+        """Variables that are set for the command that is followed alone."""
         self.said = ""
         """What was printed last."""
         self.at = Mark(1, 1)
@@ -120,12 +123,13 @@ class Follower:
             inner, at = target.child_by_field_name("name"), target.child_by_field_name("index")
             name = self._text(inner) if inner is not None else name
             index = self.expander.text(at) if at is not None else None
-        new: str | Array
+        is_added = any(child.type == "+=" for child in node.children)
+        new: str | Array = self.expander.text(value) if value is not None and value.type != "array" else ""
         if value is not None and value.type == "array":
-            new = self.expander.array(value)
-        else:
-            new = self.expander.text(value) if value is not None else ""
-        if any(child.type == "+=" for child in node.children):
+            begin_at = self.state.next_index(name) if is_added else 0
+            self.shell.step(begin_at // 100)  # All items are copied.
+            new = self.expander.array(value, begin_at)
+        if is_added:
             self.state.append(name, new, index)
         else:
             self.state.set(name, new, index)
@@ -216,11 +220,14 @@ class Follower:
     def _subshell(self, node: Node) -> bool | None:
         state = self.state.forked()
         inner = Follower(self.shell, self._source, state, self._mark, self._depth + 1, self.output)
+        inner.stdin = self.stdin
         try:
             return inner.block(node.children)
         except Exited:
             self.shell.ran.end = None
             return None
+        finally:
+            self.stdin = inner.stdin
 
     def _if(self, node: Node) -> bool | None:
         """Take the branch that is known; where none is, the first one, unless it is the only one or ends the script."""
@@ -245,7 +252,7 @@ class Follower:
             fields = list(self.state.positional)
         if name is None or body is None:
             return True
-        for value in fields[:_MOST_ROUNDS]:
+        for value in fields[:MOST_ROUNDS]:
             self.state.set(self._text(name), value)
             if not self._round(body):
                 break
@@ -258,7 +265,7 @@ class Follower:
             return True
         if parts["initializer"] is not None:
             self.expander.arithmetic(self._text(parts["initializer"]))
-        for _round in range(_MOST_ROUNDS):
+        for _round in range(MOST_ROUNDS):
             condition = parts["condition"]
             if condition is not None and self.conditions.arithmetic(self._text(condition)) is not True:
                 break
@@ -276,7 +283,7 @@ class Follower:
         is_until = node.children[0].type == "until"
         if body is None:
             return True
-        for _round in range(_MOST_ROUNDS):
+        for _round in range(MOST_ROUNDS):
             status = self.block(conditions)
             if status is None or status is is_until or not self._round(body):
                 break
@@ -294,20 +301,17 @@ class Follower:
         return True
 
     def _case(self, node: Node) -> bool:
+        """Take the way that is known; where none is, the first one that starts something."""
         value = node.child_by_field_name("value")
         known = self.shell.holes.given(self.expander.text(value)) if value is not None else None
         if known is None:
-            return True
-        for item in node.named_children:
-            if item.type != "case_item":
-                continue
-            patterns, body = [], []
-            for index, child in enumerate(item.children):
-                if item.field_name_for_child(index) == "value":
-                    patterns.append(child)
-                elif child.is_named:
-                    body.append(child)
-            if any(matches(known, self.expander.pattern(pattern)) for pattern in patterns):
+            self.shell.ran.undecided.append(self._place(node))
+        for patterns, body in case_items(node):
+            if known is None:
+                is_taken = any(map(starts_something, body)) and not any(map(ends, body))
+            else:
+                is_taken = any(matches(known, self.expander.pattern(pattern)) for pattern in patterns)
+            if is_taken:
                 self.block(body)
                 break
         return True
@@ -322,23 +326,28 @@ class Follower:
         body = node.child_by_field_name("body")
         stdin: str | None = None
         target: str | None = None
+        is_other = False
         for child in node.named_children:
             if child.type == "heredoc_redirect":
                 stdin = self._heredoc(child)
                 target = target or self._target(child)
             elif child.type == "herestring_redirect":
-                stdin = self.expander.text(child.named_children[-1])
+                stdin = self._herestring(child)
             elif child.type == "file_redirect":
                 target = target or self._destination(child)
+                is_other = is_other or any(part.type in ("<", "<&") for part in child.children)
         if body is None:
             return True
         if target is not None and stdin is not None and self._text(body).split()[:1] in (["cat"], ["tee"]):
             self.shell.ran.written[target] = (stdin, self._place(node))
             return True
-        before, self.stdin = self.stdin, stdin if stdin is not None else self.stdin
-        status = self._command(body, is_background) if body.type == "command" else self.statement(body)
-        self.stdin = before
-        return status
+        before = self.stdin
+        if stdin is not None or is_other:
+            self.stdin = stdin
+        try:
+            return self._command(body, is_background) if body.type == "command" else self.statement(body)
+        finally:
+            self.stdin = before if stdin is not None or is_other else self.stdin
 
     def _target(self, node: Node) -> str | None:
         return next((self._destination(child) for child in node.named_children if child.type == "file_redirect"), None)
@@ -359,27 +368,34 @@ class Follower:
         is_quoted = start[:1] in ("'", '"', "\\")
         return self._text(body) if is_quoted else self.expander.text(body).replace("\\\n", "")
 
+    def _herestring(self, node: Node) -> str:
+        return self.expander.text(node.named_children[-1]) + "\n"
+
     def _command(self, node: Node, is_background: bool = False) -> bool | None:
         self.shell.step(node.named_child_count)
         before = dict(self.state.variables)
-        stdin = self.stdin
+        herestring: str | None = None
         words: list[Word] = []
         names: list[str] = []
         for child in node.named_children:
             if child.type == "variable_assignment":
                 names.append(self._assign(child))
             elif child.type == "herestring_redirect":
-                stdin = self.expander.text(child.named_children[-1])
+                herestring = self._herestring(child)
             elif child.type not in ("file_redirect", "heredoc_redirect"):
                 inner = child.named_children[0] if child.type == "command_name" and child.named_children else child
                 words += self._words(inner)
         if not words:
             return True
         own = {name: self.state.variables[name] for name in names if name in self.state.variables}
-        if words[0].raw not in ("read", "eval"):
+        if words[0].raw != "eval":
             self.state.variables = {n: v for n, v in self.state.variables.items() if n not in own or n in before}
             self.state.variables.update((name, before[name]) for name in own if name in before)
-        return self.simple(words, own, stdin, is_background)
+        outside, self.stdin = self.stdin, self.stdin if herestring is None else herestring
+        try:
+            return self.simple(words, own, self.stdin, is_background)
+        finally:
+            self.stdin = outside if herestring is not None else self.stdin
 
     def _words(self, node: Node) -> list[Word]:
         mark = self._place(node)
@@ -405,6 +421,7 @@ class Follower:
             return self._call(self.state.functions[name], arguments)
         builtin = self._builtins.get(name)
         if builtin is not None:
+            self.own = own
             return builtin(words[1:], stdin)
         if self.output is not None:
             if name == "getopt":  # Of a script that was given no arguments.
@@ -473,7 +490,7 @@ class Follower:
         """Print something; `None` for what is not known."""
         if text is None:
             self.is_known = False
-        elif self.output is not None and text and len(self.output) < _MOST_ROUNDS:
+        elif self.output is not None and text and len(self.output) < MOST_ROUNDS:
             self.output.append(text[:LONGEST])
 
     def _place(self, node: Node) -> Mark:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
+import re
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 Array = dict[str, str]
-"""Values by index or key, in their order."""
+"""Values by index or key, as they were set."""
+_INDEX = re.compile("[0-9]{1,18}")
 
 
 @dataclass
@@ -32,6 +34,8 @@ class ShellState:
     """Whether every variable is exported, as after `set -a`."""
     directory: str = START
     """Where it is."""
+    left: list[str] = field(default_factory=list)
+    """Directories that `popd` goes back to, the next one last."""
     marks: dict[str, Mark] = field(default_factory=dict)
     """Where each variable was set last."""
     functions: dict[str, Node] = field(default_factory=dict)
@@ -48,6 +52,7 @@ class ShellState:
             positional=list(self.positional),
             variables={name: dict(v) if isinstance(v, dict) else v for name, v in self.variables.items()},
             exported=set(self.exported),
+            left=list(self.left),
             marks=dict(self.marks),
             functions=dict(self.functions),
             locals=[dict(kept) for kept in self.locals],
@@ -62,7 +67,7 @@ class ShellState:
         value = self.variables.get(name)
         if isinstance(value, dict):
             if index is not None and index.startswith("-") and index[1:].isdecimal():
-                items = list(value.values())
+                items = list(_ordered(value).values())
                 at = int(index)
                 return items[at] if -len(items) <= at else None
             return value.get(index or "0")
@@ -73,12 +78,16 @@ class ShellState:
         value = self.variables.get(name)
         if value is None:
             return None
-        return list(value.values()) if isinstance(value, dict) else [value]
+        return list(_ordered(value).values()) if isinstance(value, dict) else [value]
+
+    def next_index(self, name: str) -> int:
+        """Return the index of the first item that `+=` adds to an array."""
+        return next_index(self.indices(name))
 
     def indices(self, name: str) -> list[str]:
         """Return the indices or keys of an array; none where it is not set."""
         value = self.variables.get(name)
-        return list(value) if isinstance(value, dict) else ["0"] * (value is not None)
+        return list(_ordered(value)) if isinstance(value, dict) else ["0"] * (value is not None)
 
     def set(self, name: str, value: str | Array, index: str | None = None) -> None:
         """Set a variable, or one item of an array."""
@@ -97,8 +106,8 @@ class ShellState:
         """Add to a variable what `+=` adds: text to text, items to an array."""
         there = self.variables.get(name)
         if isinstance(value, dict):
-            items = [*(self.items(name) or ()), *value.values()]
-            self.variables[name] = {str(number): item for number, item in enumerate(items)}
+            first = {} if there is None else there if isinstance(there, dict) else {"0": there}
+            self.variables[name] = {**first, **value}
         elif isinstance(there, dict):
             self.set(name, (self.value(name, index) or "") + value, index or "0")
         else:
@@ -107,6 +116,19 @@ class ShellState:
     def is_exported(self, name: str) -> bool:
         """Whether commands get a variable."""
         return name in self.exported
+
+
+def next_index(indices: Iterable[str]) -> int:
+    """Return the index after the highest of an array."""
+    return max((int(index) for index in indices if _INDEX.fullmatch(index)), default=-1) + 1
+
+
+def _ordered(array: Array) -> Array:
+    """Return an array in the order of its indices; one with keys as it is."""
+    if not all(map(_INDEX.fullmatch, array)):
+        return array
+    numbers = list(map(int, array))
+    return array if numbers == sorted(numbers) else dict(sorted(array.items(), key=lambda item: int(item[0])))
 
 
 class ShellNumbers(MutableMapping[str, str]):
