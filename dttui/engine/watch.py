@@ -109,7 +109,7 @@ class GangWatch:
         """Finds what no text of where ranks stand may hold."""
         self.witness: Witness | None = None
         """Tells whether it is this machine that is cut off."""
-        self.next_spare: Callable[[], str | None] = _nobody
+        self.next_spare: Callable[[], str | None] = lambda: None
         """Returns who would take a slow node's place, `None` where nobody would."""
         self.on_running: Callable[[], None] | None = None
         """Called when all ranks run."""
@@ -496,7 +496,3 @@ def _is_watched(node: NodeRun, follower: asyncio.Task[None]) -> bool:
 
 def _error_of(follower: asyncio.Task[None]) -> BaseException | None:
     return follower.exception() if follower.done() and not follower.cancelled() else None
-
-
-def _nobody() -> None:
-    """Return who takes a place where there are no spares."""

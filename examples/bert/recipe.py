@@ -42,8 +42,8 @@ USUAL: dict[str, Any] = {
     "mixed_precision": None,
 }
 """What each is where neither the job nor the script says it."""
-FROM_0 = ("learning_rate", "warmup_steps", "min_lr", "weight_decay", "gradient_clipping")
-FROM_0 += ("dropout", "label_smoothing", "mixup", "cutmix")
+FROM_0 = {"learning_rate", "warmup_steps", "min_lr", "weight_decay", "gradient_clipping"}
+FROM_0 |= {"dropout", "label_smoothing", "mixup", "cutmix"}
 """Settings that are numbers, and not below 0."""
 SCHEDULES = {"constant": "constant", "none": "constant", "linear": "linear"}
 SCHEDULES |= dict.fromkeys(("cosine", "cosine_annealing", "cosine_decay"), "cosine")

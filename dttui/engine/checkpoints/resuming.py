@@ -21,10 +21,10 @@ from dttui.agent_words import agent_text
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.checkpoints.checkpoint_places import CheckpointPlace, PlacedCheckpoint, read_plans, started_at
 from dttui.engine.checkpoints.replication.gathering import gather, store_of_parts, whole_of
-from dttui.engine.checkpoints.replication.parts import parts_of
 from dttui.engine.checkpoints.replication.placing import place
 from dttui.engine.checkpoints.replication.replicator import stores_of
 from dttui.engine.checkpoints.replication.transfer import Stores
+from dttui.engine.checkpoints.replication.written_parts import parts_of
 from dttui.engine.checkpoints.resume_answers import add_copies, own_answers, tell_passed, without_foreign
 from dttui.engine.checkpoints.resume_choice import choose, lost_writers, newest_of, resumed_in_vain, written_in
 from dttui.engine.nodes.node_run import NodeRun

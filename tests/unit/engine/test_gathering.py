@@ -16,7 +16,7 @@ from dtagent.protocol.rpc import ErrorCode
 
 from dttui.engine.checkpoints.checkpoint_places import places, read_plans
 from dttui.engine.checkpoints.replication.gathering import gather
-from dttui.engine.checkpoints.replication.parts import parts_of
+from dttui.engine.checkpoints.replication.written_parts import parts_of
 from dttui.engine.checkpoints.resume_choice import whole_steps
 from dttui.errors import AgentError
 from dttui.planning.resumption import Resumption

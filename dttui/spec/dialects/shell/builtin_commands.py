@@ -11,9 +11,9 @@ from dttui.spec.dialects.shell.command_words import BLANKS, Fields, Word
 from dttui.spec.dialects.shell.deciding import Conditions
 from dttui.spec.dialects.shell.expansion import Expander
 from dttui.spec.dialects.shell.flow import Exited, Left, SharedScript
+from dttui.spec.dialects.shell.line_reading import read_line, shared_out
 from dttui.spec.dialects.shell.open_parts import cleaned, entered
 from dttui.spec.dialects.shell.programs import echoed
-from dttui.spec.dialects.shell.reading import read_line, shared_out
 from dttui.spec.dialects.shell.shell_state import Array, ShellState
 from dttui.spec.yaml_source import Mark
 
