@@ -51,12 +51,14 @@ _TRIVIAL = names(
 """Programs that change nothing a training needs, as a rule."""
 _ELSEWHERE = names("docker podman kubectl ssh pdsh parallel-ssh make sky dstack jsrun clush salloc nerdctl enroot")
 """Programs that start a command somewhere else."""
-_TRAINS = re.compile(r"(pre)?train(er|ing)?|(fine)?tun(e|ing)|sft|dpo|grpo|ppo|rlhf|main|run")
+_TRAINS = re.compile(r"(pre)?train(er|ing)?|(fine)?tun(e|ing)|sft|dpo|grpo|ppo|rlhf")
 _DOES_ELSE = re.compile(
     r"eval(uate|uation)?|tests?|infer(ence)?|predict(ion)?|generat(e|ion)|bench(mark)?|export|prepare|preprocess(ing)?"
     r"|tokenize"
 )
-"""Words of a program's name by which it trains, and by which it does not."""
+"""Words of a program's name by which it trains, and by which it does not: the first counts."""
+_RUNS = re.compile(r"main|run")
+"""Words by which it may, where none of these is there."""
 _MOST_TOLD = 8
 _MOST_DIRECTIVES = 1_000
 _MOST_PROGRAMS = 2
@@ -335,9 +337,10 @@ def _fitness(launch: Launch) -> int:
     """Return 2 for a program that is called as those that train are, 0 for one that prepares or tests, 1 for others."""
     name = posixpath.basename(launch.program.text).casefold() if launch.program is not None else ""
     words = [word.rstrip("0123456789") for word in re.split(r"[_.-]", name.removesuffix(".py"))]
-    if any(map(_DOES_ELSE.fullmatch, words)):
+    first = next((word for word in words if _TRAINS.fullmatch(word) or _DOES_ELSE.fullmatch(word)), "")
+    if _DOES_ELSE.fullmatch(first) or "tokenizer" in words:
         return 0
-    return 2 if any(map(_TRAINS.fullmatch, words)) else 1
+    return 2 if first or any(map(_RUNS.fullmatch, words)) else 1
 
 
 def _take_horovod(launch: Launch, read: Callable[[str], str | None]) -> None:

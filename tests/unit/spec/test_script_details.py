@@ -158,6 +158,8 @@ def test_of_several_programs_the_one_that_is_called_so_trains() -> None:
         ("eval.py", "model.py", "model.py"),
         ("constraints.py", "pretrain_gpt.py", "pretrain_gpt.py"),
         ("bench.py", "finetune-llama2.py", "finetune-llama2.py"),
+        ("prepare_data.py", "train_and_eval.py", "train_and_eval.py"),
+        ("train_tokenizer.py", "gpt.py", "gpt.py"),
     ],
 )
 def test_a_program_is_taken_for_the_training_by_whole_words_of_its_name(first: str, second: str, chosen: str) -> None:

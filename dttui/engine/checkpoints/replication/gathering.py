@@ -63,7 +63,7 @@ async def gather(
     if len(stores) < len(nodes) or any(node.client is None for node in nodes):
         return None
     for parts in wanted[:MOST_TRIED]:
-        resume = await _together(attempt, nodes, parts, stores, resumption, log)
+        resume = await _Exchange(attempt, nodes, parts, stores, resumption, log).whole()
         if resume is not None:
             return resume
         await _drop_all(nodes, stores)
@@ -100,66 +100,8 @@ async def drop_joined(nodes: Sequence[NodeRun], resume: Resume | None, job_id: s
     await _drop_all(nodes, stores)
 
 
-async def _together(
-    attempt: int,
-    nodes: Sequence[NodeRun],
-    parts: Mapping[int, PlacedCheckpoint],
-    stores: Sequence[str],
-    resumption: Resumption,
-    log: AttemptLog,
-) -> Resume | None:
-    """Have each host get the parts that it lacks from who has them, and join what it has; tell why that cannot be.
-
-    Args:
-        attempt: which wrote them.
-        nodes: that are to have all of it.
-        parts: node rank of the node that wrote one → it.
-        stores: where each of `nodes` keeps what it gets.
-        resumption: of the plan.
-        log: where it is told.
-    """
-    began = time.monotonic()
-    first = parts[min(parts)].found
-    exchange = _Exchange(attempt, nodes, parts, stores, resumption)
-    try:
-        await asyncio.gather(*(_check_room(node, store, parts) for node, store in zip(nodes, stores, strict=True)))
-        await exchange.run()
-    except CopyFailedError as error:
-        message = msg("the parts of step {step} are not brought together: {reason}",
-                       step=first.step, reason=error.why)  # fmt: skip
-        log.tell(warning("checkpoint-not-copied", first.path, message))
-        return None
-    requests = [JoinRequest(store, paths) for store, paths in zip(stores, exchange.paths(), strict=True)]
-    replies = await asyncio.gather(
-        *(_ask(node, "join_checkpoint", request, JoinReply) for node, request in zip(nodes, requests, strict=True))
-    )
-    paths = [reply.path if reply is not None else "" for reply in replies]
-    for node, reply in zip(nodes, replies, strict=True):
-        if reply is None or reply.detail:
-            silent = msg("it does not answer, or its agent is too old to bring parts of a checkpoint together")
-            reason = silent if reply is None else agent_text(reply.detail, reply.detail_notice)
-            message = msg("{host}: {reason}", host=node.name, reason=reason)
-            log.tell(warning("checkpoint-not-copied", node.name, message))
-    if not all(paths):
-        return None
-    message = msg(
-        "the parts of step {step} are brought together on each host: {size} in {seconds} s",
-        step=first.step,
-        size=size_text(sum(part.found.size_bytes for part in parts.values())),
-        seconds=round(time.monotonic() - began),
-    )
-    log.progress(message, step=first.step)
-    return Resume(
-        checkpoint=paths[0],
-        directory=posixpath.dirname(paths[0]),
-        step=first.step,
-        attempt=attempt,
-        elsewhere={node.name: path for node, path in zip(nodes, paths, strict=True) if path != paths[0]},
-    )
-
-
 class _Exchange:
-    """Has each of some nodes get the parts of a step that it lacks.
+    """Has each of some nodes get the parts of a step that it lacks, and join them.
 
     Args:
         attempt: which wrote them.
@@ -167,6 +109,7 @@ class _Exchange:
         parts: node rank of the node that wrote one → it.
         stores: where each of `nodes` keeps what it gets.
         resumption: of the plan.
+        log: where it is told.
     """
 
     def __init__(
@@ -176,24 +119,67 @@ class _Exchange:
         parts: Mapping[int, PlacedCheckpoint],
         stores: Sequence[str],
         resumption: Resumption,
+        log: AttemptLog,
     ) -> None:
         self._attempt = attempt
         self._nodes = nodes
         self._parts = parts
         self._stores = stores
         self._resumption = resumption
+        self._log = log
         self._index = {node.name: index for index, node in enumerate(nodes)}
         self._have = [
             {rank: part.holders[node.name] for rank, part in parts.items() if node.name in part.holders}
             for node in nodes
         ]
 
-    def paths(self) -> list[list[str]]:
-        """Return where each node has the parts, that which it has written first."""
-        own = {part.found.path for part in self._parts.values()}
-        return [sorted(have.values(), key=lambda path: path not in own) for have in self._have]
+    async def whole(self) -> Resume | None:
+        """Return what is whole on each node then; tell why that cannot be."""
+        began = time.monotonic()
+        first = self._parts[min(self._parts)].found
+        try:
+            rooms = (self._check_room(node, store) for node, store in zip(self._nodes, self._stores, strict=True))
+            await asyncio.gather(*rooms)
+            await self._send_to_all()
+        except CopyFailedError as error:
+            message = msg("the parts of step {step} are not brought together: {reason}",
+                           step=first.step, reason=error.why)  # fmt: skip
+            self._log.tell(warning("checkpoint-not-copied", first.path, message))
+            return None
+        paths = await self._join()
+        if not all(paths):
+            return None
+        message = msg(
+            "the parts of step {step} are brought together on each host: {size} in {seconds} s",
+            step=first.step,
+            size=size_text(sum(part.found.size_bytes for part in self._parts.values())),
+            seconds=round(time.monotonic() - began),
+        )
+        self._log.progress(message, step=first.step)
+        return Resume(
+            checkpoint=paths[0],
+            directory=posixpath.dirname(paths[0]),
+            step=first.step,
+            attempt=self._attempt,
+            elsewhere={node.name: path for node, path in zip(self._nodes, paths, strict=True) if path != paths[0]},
+        )
 
-    async def run(self) -> None:
+    async def _join(self) -> list[str]:
+        """Return where each node has the whole, empty where it has none; tell why."""
+        own = {part.found.path for part in self._parts.values()}
+        have = [sorted(have.values(), key=lambda path: path not in own) for have in self._have]  # Its own part first.
+        requests = [JoinRequest(store, paths) for store, paths in zip(self._stores, have, strict=True)]
+        asked = zip(self._nodes, requests, strict=True)
+        replies = await asyncio.gather(*(_ask(node, "join_checkpoint", request, JoinReply) for node, request in asked))
+        for node, reply in zip(self._nodes, replies, strict=True):
+            if reply is None or reply.detail:
+                silent = msg("it does not answer, or its agent is too old to bring parts of a checkpoint together")
+                reason = silent if reply is None else agent_text(reply.detail, reply.detail_notice)
+                message = msg("{host}: {reason}", host=node.name, reason=reason)
+                self._log.tell(warning("checkpoint-not-copied", node.name, message))
+        return [reply.path if reply is not None else "" for reply in replies]
+
+    async def _send_to_all(self) -> None:
         """Have all sent, each host sending to one and taking of one at a time. Raises CopyFailedError."""
         count = len(self._nodes)
         for distance in range(1, count):
@@ -233,29 +219,28 @@ class _Exchange:
         reply = await transfer(*pair, given, (self._attempt, rank), to, self._resumption, is_awaited=True)
         self._have[target][rank] = reply.path
 
-
-async def _check_room(node: NodeRun, store: str, parts: Mapping[int, PlacedCheckpoint]) -> None:
-    """Look whether the parts have room that a host does not have yet. Raises CopyFailedError where they do not."""
-    directory = store.partition(f"/{STORE}/")[0]
-    copies = await _ask(node, "copies", CopiesRequest([store]), CopiesReply)
-    there = {(item.node_rank, item.source, item.step) for item in copies.held} if copies is not None else set()
-    wanted = sum(
-        part.found.size_bytes
-        for rank, part in parts.items()
-        if node.name not in part.holders and (rank, part.found.path, part.found.step) not in there
-    )
-    reply = await _ask(node, "paths", PathsRequest([directory]), PathsReply)
-    free_mib = reply.paths[0].free_mib if reply is not None and reply.paths else None
-    if free_mib is not None and wanted > free_mib << 20:
-        raise CopyFailedError(
-            msg(
-                "{host}: the parts of the others take {wanted}, and {path} has {free}",
-                host=node.name,
-                wanted=size_text(wanted),
-                path=directory,
-                free=size_text(free_mib << 20),
-            )
+    async def _check_room(self, node: NodeRun, store: str) -> None:
+        """Look whether the parts have room that a host does not have yet. Raises CopyFailedError where they do not."""
+        directory = store.partition(f"/{STORE}/")[0]
+        copies = await _ask(node, "copies", CopiesRequest([store]), CopiesReply)
+        there = {(item.node_rank, item.source, item.step) for item in copies.held} if copies is not None else set()
+        wanted = sum(
+            part.found.size_bytes
+            for rank, part in self._parts.items()
+            if node.name not in part.holders and (rank, part.found.path, part.found.step) not in there
         )
+        reply = await _ask(node, "paths", PathsRequest([directory]), PathsReply)
+        free_mib = reply.paths[0].free_mib if reply is not None and reply.paths else None
+        if free_mib is not None and wanted > free_mib << 20:
+            raise CopyFailedError(
+                msg(
+                    "{host}: the parts of the others take {wanted}, and {path} has {free}",
+                    host=node.name,
+                    wanted=size_text(wanted),
+                    path=directory,
+                    free=size_text(free_mib << 20),
+                )
+            )
 
 
 async def _ask(node: NodeRun, method: str, request: object, reply: type[_Reply]) -> _Reply | None:
