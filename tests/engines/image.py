@@ -9,7 +9,7 @@ import tarfile
 from pathlib import Path
 
 NAME = "localhost/dttui-test:1"
-PROGRAMS = ("/bin/sh", "/bin/sleep", "/bin/cat", "/usr/bin/id", "/usr/bin/env")
+PROGRAMS = ("/bin/sh", "/bin/sleep", "/bin/cat", "/bin/mkdir", "/usr/bin/id", "/usr/bin/env")
 
 
 def write_image(path: Path) -> None:

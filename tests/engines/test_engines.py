@@ -23,6 +23,11 @@ from tests.waiting import wait_until
 
 ONE, TWO = "pytorch-dev-env", "llm-training-env"
 PYTHON = sys.executable
+SAVES_AND_WAITS = (
+    'i=0; [ -z "$DTTUI_RESUME_FROM" ] || read i <"$DTTUI_RESUME_FROM/step"; echo "runs $RANK from $i"; i=$((i+1)); '
+    'at="$DTTUI_CHECKPOINT_DIR/step-$i"; mkdir -p "$at"; echo $i >"$at/step"; : >"$at/COMPLETE"; '
+    "until [ $i = 2 ]; do sleep 0.1; done"
+)
 
 
 def container(engine: Engine, **fields: Any) -> dict[str, Any]:
@@ -69,6 +74,25 @@ def test_none_is_left_after_a_stop_or_once_the_supervisor_is_killed(engine: Engi
     wait_until(lambda: not processes_with(f"DTTUI_JOB_ID={job}"), "no process to be left", 60)
     wait_for_state(job, "FAILED" if end == "kill" else "CANCELLED")
     assert "may still be there" not in jobs.find(job).events.read_text()
+
+
+def test_a_job_is_started_again_in_a_container_of_its_own_and_goes_on_from_what_it_has_saved(
+    engine: Engine, place: Path
+) -> None:
+    path = shell_job(place, {ONE: 1}, SAVES_AND_WAITS, container=container(engine))
+    document = yaml.safe_load(path.read_text())
+    kept = place / "kept"
+    recovery = {"on_node_failure": "restart", "max_restarts": 1, "checkpoint": {"dir": str(kept), "shared": True}}
+    document["distributed_training"]["recovery"] = recovery
+    path.write_text(yaml.safe_dump(document))
+    job = start(path)
+    wait_until(lambda: list(kept.rglob("COMPLETE")), "a checkpoint", 60)
+    kill_a_supervisor(job)
+    wait_for_state(job, "SUCCEEDED")
+    said = [(jobs.find(job).logs(attempt, ONE) / "0.out").read_text() for attempt in (0, 1)]
+    assert said == ["runs 0 from 0\n", "runs 0 from 1\n"]
+    assert engine.containers() == []
+    assert not processes_with(f"DTTUI_JOB_ID={job}")
 
 
 def test_what_says_whether_a_job_goes_well_runs_in_the_container_of_its_ranks_and_nothing_of_it_stays(

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import sysconfig
-import tarfile
 import venv
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -68,8 +66,7 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
             f"the history does not go that far back: {packed.stderr.decode().strip()[:200]}"
         )
     directory = tmp_path_factory.mktemp("before")
-    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
-        archive.extractall(directory, filter="data")
+    subprocess.run(["tar", "-x", "-C", directory], input=packed.stdout, check=True)
     venv.create(directory / "venv", symlinks=True)
     site = directory / f"venv/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages/before.pth"
     site.write_text(f"{directory}\n{directory / 'agent'}\n{sysconfig.get_path('purelib')}\n")

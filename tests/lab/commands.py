@@ -12,7 +12,7 @@ ENVIRONMENT = {
     "USER": "root",
     "LOGNAME": "root",
     "LANG": "C.UTF-8",
-    "LIGHT_TORCH": "1",
+    "LIGHT_IMPORTS": "1",
 }
 """What every process of the lab starts with: nothing of the environment of the tests leaks into a host."""
 

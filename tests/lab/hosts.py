@@ -37,7 +37,7 @@ KbdInteractiveAuthentication no
 UsePAM no
 PrintMotd no
 AcceptEnv LANG LC_*
-SetEnv LIGHT_TORCH=1
+SetEnv LIGHT_IMPORTS=1
 Subsystem sftp internal-sftp
 """
 
