@@ -164,7 +164,8 @@ class _Daemon:
             answer = {"code": MISSING, "error": f"Unable to find image '{body['image']}' locally\n"}
             connection.sendall(json.dumps(answer).encode() + b"\n")
             return
-        env = {"PATH": os.environ["PATH"], **body["env"]}
+        of_image = {name: os.environ[name] for name in ("PATH", "LIGHT_IMPORTS") if name in os.environ}
+        env = {**of_image, **body["env"]}
         if body["image"] == "hidden:1":
             env = {name: value for name, value in env.items() if not name.startswith("DTTUI_")}
         child = subprocess.Popen(

@@ -8,6 +8,7 @@ from collections import ChainMap
 
 from dttui.errors import LaunchError
 from dttui.frameworks.bundle import Hole, PlannedProcess, address_hole, fill, gpu_hole, holes_in, port_hole
+from dttui.frameworks.parts.container import with_checkpoint
 from dttui.i18n import _
 from dttui.planning.models import Bindings, BoundPlan, NodeBinding, Plan, PlannedNode
 from dttui.planning.resumption import CHECKPOINT_DIR, Resumption, arguments, directory_of, variables
@@ -70,8 +71,25 @@ def _of_attempt(node: PlannedNode, resumption: Resumption, bindings: Bindings) -
         env = {**process.env, **({CHECKPOINT_DIR: own} if told is not None else {}), **added}
         place = posixpath.join(process.cwd, own)
         more = () if process.is_service else arguments(resumption, bindings.attempt, place, bindings.resume, node.name)
-        processes.append(process.model_copy(update={"env": env, "argv": (*process.argv, *more)}))
+        going_on = process.model_copy(update={"env": env, "argv": (*process.argv, *more)})
+        if added:
+            (path,) = added.values()
+            going_on = with_checkpoint(going_on, added, path, _mounted_for(path, bindings.nodes[node.name].directory))
+        processes.append(going_on)
     return node.model_copy(update={"processes": tuple(processes)})
+
+
+def _mounted_for(path: str, directory: str) -> str:
+    """Return the directory with which a container sees a checkpoint: of one in a job's own, what holds all jobs'.
+
+    That one is on each host; where one node has written all, the checkpoint is not.
+
+    Args:
+        path: of the checkpoint.
+        directory: of the attempt that goes on from it.
+    """
+    jobs = posixpath.dirname(posixpath.dirname(directory))
+    return jobs if path.startswith(f"{jobs}/") else posixpath.dirname(path)
 
 
 def _values(bindings: Bindings, binding: NodeBinding, python: str | None) -> dict[str, str]:

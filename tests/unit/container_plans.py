@@ -8,6 +8,7 @@ from dttui.inventory import Inventory
 from dttui.inventory.models import GpuResources, Resources
 from dttui.planning.models import Bindings, NodeBinding, Plan, PlannedProcess
 from dttui.planning.planner import bind, plan
+from dttui.planning.resumption import Resume
 from dttui.spec.container import Container
 from dttui.spec.models import Node, Run
 from tests.unit.seed_cluster import SEED, environment, make_job
@@ -30,8 +31,8 @@ def process_of(made: Plan, node: int = 0) -> PlannedProcess:
     return made.nodes[node].processes[0]
 
 
-def bound(made: Plan, **fields: Any) -> Plan:
-    """Bind it to GPUs 2, 3, … of each host."""
+def bound(made: Plan, resume: Resume | None = None, **fields: Any) -> Plan:
+    """Bind its second attempt to GPUs 2, 3, … of each host."""
     known = {
         "directory": "/var/job",
         "payload": "/var/job/payload",
@@ -41,4 +42,4 @@ def bound(made: Plan, **fields: Any) -> Plan:
         **fields,
     }
     nodes = {node.name: NodeBinding(gpu_ids=tuple(range(2, 2 + node.cuda_slots)), **known) for node in made.nodes}
-    return bind(made, Bindings(job_id="j", attempt=1, master_port=29500, nodes=nodes)).plan
+    return bind(made, Bindings(job_id="j", attempt=1, master_port=29500, nodes=nodes, resume=resume)).plan

@@ -12,6 +12,7 @@ from dttui.frameworks.parts.container import without_container
 from dttui.launch.command_line import needs_on_host
 from dttui.planning.models import PlannedProcess
 from dttui.planning.planner import plan
+from dttui.planning.resumption import Resume
 from dttui.preflight.container import image_drift, judge_image
 from dttui.spec.findings import Severity
 from dttui.spec.models import Checkpoint, DatasetRef, Node, Recovery, Run
@@ -53,6 +54,32 @@ WORDS = {
         "--shm-size=1g", "torch:2",
     ],
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("place", "mounted"),
+    [
+        ("/kept/run7/step-5", []),
+        ("/root/jobs/j/0/checkpoints/step-5", ["/root/jobs:/root/jobs"]),
+        ("/before/run6/step-5", ["/before/run6:/before/run6"]),
+    ],
+)
+@pytest.mark.parametrize("engine", WORDS)
+def test_a_later_attempt_sees_in_its_container_what_it_goes_on_from(
+    engine: str, place: str, mounted: list[str]
+) -> None:
+    recovery = Recovery(checkpoint=Checkpoint(dir="/kept/run7", shared=True))
+    made = planned(A, B, run={"container": container(engine)}, recovery=recovery)
+    resume = Resume(checkpoint=place, directory=place.rpartition("/")[0])
+    anew, going_on = (
+        process_of(bound(made, found, directory="/root/jobs/j/1", payload="/p")) for found in (None, resume)
+    )
+    assert going_on.env == {**anew.env, "DTTUI_RESUME_FROM": place}
+    option = "--bind" if engine == "apptainer" else "--volume"
+    added = [f"{option}={item}" for item in mounted]
+    added += [] if engine == "apptainer" else ["--env=DTTUI_RESUME_FROM"]
+    assert [*going_on.argv] == [*anew.argv[:2], *added, *anew.argv[2:]]
+    assert going_on.argv[going_on.engine_words :] == anew.argv[anew.engine_words :]
 
 
 @pytest.mark.parametrize("engine", WORDS)
