@@ -2,7 +2,7 @@
 
 `make` lays this beside the packages of the interpreter, where each Python finds it as it starts; without
 `LIGHT_IMPORTS` in its environment nothing changes. For the methods of each class a text is put together and compiled;
-what came of it is found by that text the next time, in a file beside the bytecode of the class's module.
+what came of it is found by that text the next time, in a file for the class's module beside the bytecode of this one.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _Codes: TypeAlias = "dict[str, CodeType]"
 """Text → what came of it."""
+_OWN = str(__spec__.cached).removesuffix(".pyc")
 _kept: dict[str, _Codes] = {}
 """File → what it holds and nobody has asked for yet."""
 _new: dict[str, _Codes] = {}
@@ -40,8 +41,8 @@ def _execute(text: str, module: dict[str, Any], found: dict[str, Any]) -> None:
 
 
 def _path_of(module: dict[str, Any]) -> str:
-    bytecode = module.get("__cached__")
-    return bytecode.removesuffix(".pyc") + ".dataclasses" if isinstance(bytecode, str) else ""
+    name = module.get("__name__", "__main__")
+    return "" if name == "__main__" else f"{_OWN}.{name}"
 
 
 def _read(path: str) -> _Codes:

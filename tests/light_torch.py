@@ -61,6 +61,13 @@ class _Deferred(types.ModuleType):
         return getattr(self, name)
 
 
+def _have_generators() -> None:
+    """Do what is done besides where shapes are told, without which there is no `torch.Generator`."""
+    torch = vars(sys.modules["torch"])
+    if make := getattr(torch["_C"], "_set_generator_metaclass", None):
+        make(torch["_opaque_base"].OpaqueBaseMeta)
+
+
 def _load_shapes() -> None:
     for name in _SHAPES:
         if isinstance(module := sys.modules.get(name), _Deferred):
@@ -96,6 +103,8 @@ class _Loader:
         module.__file__ = self._found.origin
         if module.__name__ == "torch._dynamo":
             module.__dict__.update(_as_without_compiler())
+        if module.__name__ == _SHAPES[0]:
+            _have_generators()
 
 
 class Finder:

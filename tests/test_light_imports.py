@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ TRAIN = """
 import sys, torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 torch.manual_seed(1)
+print(torch.rand(1, generator=torch.Generator().manual_seed(1)).item())
 dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=0, world_size=1)
 model = DistributedDataParallel(torch.nn.Linear(3, 2))
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
@@ -41,6 +43,7 @@ import torch.distributed.fsdp
 print(type(sys.modules["torch._meta_registrations"]).__name__)
 with torch.device("meta"):
     print(torch.nn.functional.linear(torch.ones(2, 3), torch.ones(4, 3)).sum(0).shape)
+print(torch.rand(1, generator=torch.Generator().manual_seed(1)).item())
 """
 CLASSES = """
 import dataclasses, pydantic, sys
@@ -78,8 +81,8 @@ def test_training_is_the_same_without_the_compiler(tmp_path: Path) -> None:
     """To the bit; and it is true that it is left out, where `make` has installed the tests."""
     whole = said_by(TRAIN, str(tmp_path / "whole"), is_light=False)
     light = said_by(TRAIN, str(tmp_path / "light"), is_light=True)
-    assert light[0] == whole[0]
-    assert (whole[1], light[1]) == ("True", "False")
+    assert light[:2] == whole[:2]
+    assert (whole[2], light[2]) == ("True", "False")
 
 
 def test_whoever_compiles_or_exports_has_all_of_it() -> None:
@@ -90,21 +93,23 @@ def test_whoever_compiles_or_exports_has_all_of_it() -> None:
 
 def test_shapes_are_told_where_something_is_imported_that_asks_for_them() -> None:
     whole, light = (said_by(SHARDED, is_light=is_light) for is_light in (False, True))
-    assert whole == ["module", "module", "torch.Size([4])"]
+    assert whole[:3] == ["module", "module", "torch.Size([4])"]
     assert light == ["_Deferred", *whole[1:]]
 
 
 def test_data_classes_are_the_same_from_what_was_compiled_before(tmp_path: Path) -> None:
     """Of what lies beside their module, of a file that is none, and after the module has changed."""
-    (tmp_path / "values.py").write_text(VALUES)
-    whole = said_by(CLASSES, str(tmp_path), is_light=False)
-    assert not list(tmp_path.rglob("*.dataclasses"))
-    assert said_by(CLASSES, str(tmp_path), is_light=True) == whole
-    (kept,) = tmp_path.rglob("values.*.dataclasses")
+    module = f"values_{tmp_path.name}"
+    (tmp_path / f"{module}.py").write_text(VALUES)
+    code = CLASSES.replace("values", module)
+    whole = said_by(code, str(tmp_path), is_light=False)
+    assert said_by(code, str(tmp_path), is_light=True) == whole
+    (kept,) = Path(sysconfig.get_path("purelib")).glob(f"__pycache__/light_dataclasses.*.{module}")
     written = kept.stat().st_mtime_ns
-    assert said_by(CLASSES, str(tmp_path), is_light=True) == whole
+    assert said_by(code, str(tmp_path), is_light=True) == whole
     assert kept.stat().st_mtime_ns == written
     kept.write_bytes(b"nonsense")
-    assert said_by(CLASSES, str(tmp_path), is_light=True) == whole
-    (tmp_path / "values.py").write_text(VALUES.replace("b:", "longer:"))
-    assert said_by(CLASSES, str(tmp_path), is_light=True)[0].startswith("Value(a=1, longer=[]) ")
+    assert said_by(code, str(tmp_path), is_light=True) == whole
+    (tmp_path / f"{module}.py").write_text(VALUES.replace("b:", "longer:"))
+    assert said_by(code, str(tmp_path), is_light=True)[0].startswith("Value(a=1, longer=[]) ")
+    kept.unlink()

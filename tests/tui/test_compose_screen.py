@@ -226,7 +226,8 @@ async def test_f_does_nothing_where_there_is_no_framework_to_choose() -> None:
         await pilot.press("f")
         await settle(app, pilot)
         assert app.focused is focused
-        assert screen_of(app).has_class("-on-environments")
+        shown = [screen_of(app).query_one(f"#compose-{side}").display for side in ("left", "right")]
+        assert shown == [True, False]
         await pilot.press("v")
         await settle(app, pilot)
         assert app.focused is app.screen.query_one("#task-name", Input)

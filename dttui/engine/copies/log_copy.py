@@ -165,14 +165,15 @@ class LogCopy:
         self._append(stream, f"{notice}\n".encode(), b"", self.place(stream))
 
     def mark_the_end(self) -> None:
-        """Say at the end of each copy that there may have been more of it, which nobody has any more.
+        """Say at the end of each copy, once, that there may have been more of it, which nobody has any more.
 
         Raises:
             OSError: there is no room, say; the copy is as it was.
         """
-        notice = _("… if there was more of this log, the host has not kept it …")
+        notice = f"{_('… if there was more of this log, the host has not kept it …')}\n".encode()
         for stream in [name for name in self._cursors if self._path(name).exists()]:
-            self._append(stream, f"{notice}\n".encode(), b"", self.place(stream))
+            if not _ends_with(self._path(stream), notice):
+                self._append(stream, notice, b"", self.place(stream))
 
     def _append(self, stream: str, notice: bytes, data: bytes, cursor: Cursor) -> None:
         """Append lines of our own, and the bytes that are at `cursor` on the host."""
@@ -206,6 +207,12 @@ class LogCopy:
         if chunk.gap_bytes:
             lines.append(_("… {count:,} bytes of this log were not kept on the host …").format(count=chunk.gap_bytes))
         return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _ends_with(path: Path, line: bytes) -> bool:
+    with path.open("rb") as copy:
+        copy.seek(max(0, copy.seek(0, os.SEEK_END) - len(line)))
+        return copy.read() == line
 
 
 def _read_places(path: Path) -> dict[str, tuple[int, int | None]]:

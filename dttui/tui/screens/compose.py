@@ -490,6 +490,5 @@ class ComposeScreen(Screen[None]):
 
     def _show_page(self, page: str) -> None:
         """Choose the page of a narrow screen; a wide one shows both."""
-        self.set_class(page == "page-environments", "-on-environments")
         self.set_class(page == "page-job", "-on-job")
         self.query_one(Tabs).active = page

@@ -174,3 +174,12 @@ def test_a_grant_settles_at_a_quarter_second_of_the_link(bytes_per_s: int) -> No
         pace.note(on_the_wire, on_the_wire / bytes_per_s)
     expected = max(MIN_GRANT_BYTES, min(MAX_CHUNK_BYTES, bytes_per_s * GRANT_S * 3 / 4))
     assert pace.grant_bytes == pytest.approx(expected, rel=0.01)
+
+
+def test_that_a_host_keeps_no_more_is_said_once_however_often_it_was_asked(tmp_path: Path) -> None:
+    copy = LogCopy(tmp_path / "logs")
+    put(copy, 0, b"step 1\n")
+    copy.mark_the_end()
+    LogCopy(tmp_path / "logs").mark_the_end()
+    said = "… if there was more of this log, the host has not kept it …"
+    assert (tmp_path / "logs/0.out").read_text() == f"step 1\n{said}\n"

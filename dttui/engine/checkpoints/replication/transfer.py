@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dtagent.protocol import sentences
 from dtagent.protocol.checkpoints import PART, FoundCheckpoint
 from dtagent.protocol.replication import (
     KEY_BYTES,
@@ -16,12 +18,16 @@ from dtagent.protocol.replication import (
     TakeReply,
     TakeRequest,
 )
+from dtagent.protocol.rpc import ErrorCode
 
 from dttui.agent_words import agent_text
 from dttui.engine.nodes.node_run import NodeRun
-from dttui.errors import HostError
+from dttui.errors import AgentError, HostError
 from dttui.i18n import msg
 from dttui.planning.resumption import Resumption
+
+LOOK_AGAIN_S = 1.0
+"""Where another copy is written at the same place, and ranks wait for this one."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,10 @@ class CopyFailedError(Exception):
         self.why = why
 
 
+class _UnderWayError(CopyFailedError):
+    """Another copy is written there."""
+
+
 async def transfer(
     source: NodeRun,
     target: NodeRun,
@@ -65,11 +75,33 @@ async def transfer(
         written: attempt that wrote it, and node rank of the node that did.
         stores: of the job.
         resumption: how many stay, and how much of the network it may take.
-        is_awaited: whether ranks wait for it: then it may take all there is.
+        is_awaited: whether ranks wait for it: then it may take all there is of the network, and waits for a copy that
+            an attempt before has left under way.
 
     Raises:
         CopyFailedError: it could not be.
     """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + MAX_COPY_S
+    while True:
+        try:
+            return await _transfer(source, target, checkpoint, written, stores, resumption, is_awaited=is_awaited)
+        except _UnderWayError:
+            if not is_awaited or loop.time() > until:
+                raise
+        await asyncio.sleep(LOOK_AGAIN_S)
+
+
+async def _transfer(
+    source: NodeRun,
+    target: NodeRun,
+    checkpoint: FoundCheckpoint,
+    written: tuple[int, int],
+    stores: Stores,
+    resumption: Resumption,
+    *,
+    is_awaited: bool,
+) -> SendReply:
     if source.client is None or target.client is None:
         raise CopyFailedError(msg("could not be reached; what runs there is unknown"))
     key = secrets.token_hex(KEY_BYTES)
@@ -95,7 +127,10 @@ async def transfer(
         )
         reply = await source.client.call("copy_send", send, SendReply, MAX_COPY_S)
     except HostError as error:
-        raise CopyFailedError(error.message) from error
+        is_busy = isinstance(error, AgentError) and error.code == ErrorCode.BUSY
+        raise (_UnderWayError if is_busy else CopyFailedError)(error.message) from error
     if not reply.path:
-        raise CopyFailedError(agent_text(reply.detail, reply.detail_notice))
+        notice = reply.detail_notice
+        is_busy = notice is not None and notice.code == sentences.COPY_UNDER_WAY.code
+        raise (_UnderWayError if is_busy else CopyFailedError)(agent_text(reply.detail, notice))
     return reply
