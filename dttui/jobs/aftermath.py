@@ -1,4 +1,7 @@
-"""What later looks at hosts have found of a job that was over with some of them lost. Pure."""
+"""What later looks at hosts have found of a job that was over with some of them lost, as it is told. Pure.
+
+Whether there is anything to look at is for `left_to_do`.
+"""
 
 from __future__ import annotations
 

@@ -113,12 +113,15 @@ class Transports:
         return cast("SshTransport", self._of(Reach.SSH))
 
     def _require_ssh(self, environment: Environment) -> None:
-        if environment.reach is Reach.SSH:
-            return
-        message = _("{name} is not reached by SSH: it has no SSH host key")
-        match environment.reach:
-            case Reach.LOCAL:
-                message = _("{name} is this machine: it has no SSH host key")
-            case Reach.EXEC:
-                message = _("{name} is reached by a command, `exec`, and not by SSH: it has no SSH host key")
-        raise UsageError(message.format(name=environment.name))
+        if (message := _without_host_key(environment.reach)) is not None:
+            raise UsageError(message.format(name=environment.name))
+
+
+def _without_host_key(reach: Reach) -> str | None:
+    match reach:
+        case Reach.SSH:
+            return None
+        case Reach.LOCAL:
+            return _("{name} is this machine: it has no SSH host key")
+        case Reach.EXEC:
+            return _("{name} is reached by a command, `exec`, and not by SSH: it has no SSH host key")

@@ -74,7 +74,7 @@ class Declared(NamedTuple):
     share_of: str | None = None
     """The field that is the whole: a condition is about the share then, in percent."""
     aggregation: Callable[[Sequence[float]], float] = max
-    """What stands for several GPUs."""
+    """What stands for several GPUs, ranks or hosts."""
     cell: str | None = None
     """What stands before the figure, maybe nothing: of a GPU or rank in the rank's cell, of a host in its row. `None`
     where it has no place there."""

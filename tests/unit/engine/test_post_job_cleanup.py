@@ -126,6 +126,14 @@ async def test_the_copy_of_a_host_that_has_no_records_any_more_says_that_there_m
     assert copy.read_text() == "step 1\n… if there was more of this log, the host has not kept it …\n"
 
 
+async def test_a_lost_host_that_cannot_be_reached_again_stays_lost_and_is_looked_at_another_time(
+    directory: JobDirectory,
+) -> None:
+    told = await look(directory, FakeHost(error=HostUnreachableError("gpu1", "no route to host")))
+    assert (told.data["state"], told.message) == ("lost", "looked again: no route to host")
+    assert lost_nodes(directory.read_events()) == ["gpu1"]
+
+
 @pytest.mark.usefixtures("unhurried")
 async def test_a_host_that_does_not_end_stays_lost(directory: JobDirectory) -> None:
     told = await look(directory, host(directory, chunks(0), ends=False))
