@@ -170,7 +170,8 @@ class LogCopy:
         Raises:
             OSError: there is no room, say; the copy is as it was.
         """
-        notice = f"{_('… if there was more of this log, the host has not kept it …')}\n".encode()
+        text = _("… if there was more of this log, the host has not kept it …")
+        notice = f"{text}\n".encode()
         for stream in [name for name in self._cursors if self._path(name).exists()]:
             if not _ends_with(self._path(stream), notice):
                 self._append(stream, notice, b"", self.place(stream))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from dttui.spec.secret_names import NAMES_OF_SECRETS
 
@@ -13,20 +13,48 @@ _VALUE = re.compile(
 )
 _NAMED = re.compile(rf"\bname[\"']?:\s*[\"']?({NAMES_OF_SECRETS})\b(.*)", re.IGNORECASE)
 _OF_NAME = re.compile(r"(\bvalue[\"']?:\s*)(\S.*)")
+_BLOCK = re.compile(rf"(?<![\w.])(?:{NAMES_OF_SECRETS})[\"']?[ \t]*:[ \t]+[|>]", re.IGNORECASE)
+_BLOCK_OF_NAME = re.compile(r"\bvalue[\"']?:[ \t]+[|>]")
 _MASK = "***"
 
 
 def masked(lines: Iterable[str]) -> tuple[str, ...]:
     """Return lines with `***` in the place of values, also where name and value of a variable are keys of their own."""
+    before = list(lines)
+    mappings = _mappings(before)
+    secret = {mapping for mapping, line in zip(mappings, before, strict=True) if _NAMED.search(line)}
+    named = {number for number, mapping in enumerate(mappings) if mapping in secret}
     shown: list[str] = []
-    is_named = False
-    for line in lines:
-        named = _NAMED.search(line)
-        if is_named or named is not None:
+    block: int | None = None
+    for number, line in enumerate(before):
+        column = len(line) - len(line.lstrip())
+        if block is not None and (not line.strip() or column > block):
+            shown.append(f"{line[:column]}{_MASK}" if line.strip() else line)
+            continue
+        started = _BLOCK.search(line) or (_BLOCK_OF_NAME.search(line) if number in named else None)
+        block = started.start() if started is not None else None
+        if started is None and number in named:
             line = _OF_NAME.sub(rf"\g<1>{_MASK}", line)
-        is_named = named is not None
         shown.append(_VALUE.sub(_without_value, line))
     return tuple(shown)
+
+
+def _mappings(lines: Sequence[str]) -> list[int]:
+    """Return of each line the number of the mapping that its first key is of; an item of a list begins another."""
+    found = []
+    count = 0
+    around: list[tuple[int, int]] = []
+    for line in lines:
+        begins_item = line.lstrip().startswith("-")
+        column = len(line) - len(line.lstrip(" -"))
+        if line.strip():
+            while around and (around[-1][0] > column or (begins_item and around[-1][0] == column)):
+                around.pop()
+            if not around or around[-1][0] < column:
+                count += 1
+                around.append((column, count))
+        found.append(around[-1][1] if around else 0)
+    return found
 
 
 def _without_value(match: re.Match[str]) -> str:
