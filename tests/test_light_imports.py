@@ -77,6 +77,12 @@ def said_by(code: str, *args: str, is_light: bool) -> list[str]:
     return subprocess.run(argv, env=env, stdout=subprocess.PIPE, text=True, check=True, timeout=300).stdout.splitlines()
 
 
+def test_each_python_finds_it_as_it_starts() -> None:
+    """A line of a `.pth` is run where it begins with `import`, and read as a directory's name elsewhere."""
+    (line,) = Path("tests/light.pth").read_text().splitlines()
+    assert line.startswith("import ")
+
+
 def test_training_is_the_same_without_the_compiler(tmp_path: Path) -> None:
     """To the bit; and it is true that it is left out, where `make` has installed the tests."""
     whole = said_by(TRAIN, str(tmp_path / "whole"), is_light=False)
