@@ -29,6 +29,7 @@ _ASK_FOR_SHAPES = (
     "torch.distributed.fsdp",
     "torch.distributed.pipelining",
     "torch.distributed.tensor",
+    "torch.utils.flop_counter",
     *("accelerate", "deepspeed", "lightning", "megatron", "transformers"),
 )
 """With any of these they are all there."""
