@@ -72,9 +72,8 @@ def _of_attempt(node: PlannedNode, resumption: Resumption, bindings: Bindings) -
         place = posixpath.join(process.cwd, own)
         more = () if process.is_service else arguments(resumption, bindings.attempt, place, bindings.resume, node.name)
         going_on = process.model_copy(update={"env": env, "argv": (*process.argv, *more)})
-        if added:
-            (path,) = added.values()
-            going_on = with_checkpoint(going_on, added, path, _mounted_for(path, bindings.nodes[node.name].directory))
+        for name, path in added.items():
+            going_on = with_checkpoint(going_on, name, path, _mounted_for(path, bindings.nodes[node.name].directory))
         processes.append(going_on)
     return node.model_copy(update={"processes": tuple(processes)})
 

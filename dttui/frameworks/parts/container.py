@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from dttui.frameworks.base import JobLayout, NodeLayout
 from dttui.frameworks.bundle import Hole, PlannedProcess, gpu_hole
@@ -120,12 +120,12 @@ def beside(process: PlannedProcess, command: Sequence[str], layout: JobLayout, n
     return (container.engine, "exec", *own, _name(process, node), *command)
 
 
-def with_checkpoint(process: PlannedProcess, variables: Mapping[str, str], path: str, directory: str) -> PlannedProcess:
+def with_checkpoint(process: PlannedProcess, variable: str, path: str, directory: str) -> PlannedProcess:
     """Return a process whose container has what an attempt goes on from.
 
     Args:
         process: as `contain` gives it; one on the host itself stays as it is.
-        variables: what ranks are told besides, which is in its environment.
+        variable: of its environment, by which it is told.
         path: of the checkpoint on the host.
         directory: on the host, that the path is below.
     """
@@ -136,9 +136,9 @@ def with_checkpoint(process: PlannedProcess, variables: Mapping[str, str], path:
     starts = (word.partition("=") for word in process.argv[: process.engine_words])
     seen = [value.split(":")[1].rstrip("/") for name, _equals, value in starts if name == option and ":" in value]
     is_seen = any(path == other or path.startswith(f"{other}/") for other in seen)
+    # Before the others: the attempt's own directory may be below it.
     added = [] if is_seen else [f"{option}={_same(directory)}"]
-    if engine != "apptainer":  # Which hands on all variables of its own.
-        added += [f"--env={name}" for name in variables]
+    added += [] if engine == "apptainer" else [f"--env={variable}"]  # That one hands on all of its own.
     argv = (engine, command, *added, *rest)
     return process.model_copy(update={"argv": argv, "engine_words": process.engine_words + len(added)})
 

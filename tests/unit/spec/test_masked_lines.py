@@ -20,6 +20,10 @@ from dttui.spec.dialects.products.masking import masked
         "- name: KEY_OF_ALL\n  value: >-\n    hidden-1\n    hidden-2",
         "- value: |\n    hidden-1\n  name: HF_TOKEN",
         'export HF_TOKEN="hidden-1"',
+        'HF_TOKEN: "hidden-1\n  hidden-2"',
+        "- name: HF_TOKEN\n  value:\n    hidden-1",
+        '[\n  {\n    "name": "HF_TOKEN",\n    "value": "hidden-1"\n  }\n]',
+        '[{"name": "HF_TOKEN", "value": "hidden-1"},\n {"name": "EPOCHS", "value": "3"}]',
     ],
 )
 def test_the_value_of_a_secret_is_not_shown(text: str) -> None:
@@ -36,6 +40,7 @@ def test_the_value_of_a_secret_is_not_shown(text: str) -> None:
         "max_tokens: 4096\ntokenizer: gpt2",
         "run: |\n  python train.py\nname: job",
         "- name: EPOCHS\n  value: |\n    3\n- name: OTHER\n  value: x",
+        "HF_TOKEN: null\n  # none\nsecret:\n  optional: true",
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:

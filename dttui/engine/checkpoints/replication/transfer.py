@@ -52,10 +52,6 @@ class CopyFailedError(Exception):
         self.why = why
 
 
-class _UnderWayError(CopyFailedError):
-    """Another copy is written there."""
-
-
 async def transfer(
     source: NodeRun,
     target: NodeRun,
@@ -81,56 +77,40 @@ async def transfer(
     Raises:
         CopyFailedError: it could not be.
     """
-    loop = asyncio.get_running_loop()
-    until = loop.time() + MAX_COPY_S
-    while True:
-        try:
-            return await _transfer(source, target, checkpoint, written, stores, resumption, is_awaited=is_awaited)
-        except _UnderWayError:
-            if not is_awaited or loop.time() > until:
-                raise
-        await asyncio.sleep(LOOK_AGAIN_S)
-
-
-async def _transfer(
-    source: NodeRun,
-    target: NodeRun,
-    checkpoint: FoundCheckpoint,
-    written: tuple[int, int],
-    stores: Stores,
-    resumption: Resumption,
-    *,
-    is_awaited: bool,
-) -> SendReply:
     if source.client is None or target.client is None:
         raise CopyFailedError(msg("could not be reached; what runs there is unknown"))
-    key = secrets.token_hex(KEY_BYTES)
     first, last = target.environment.ports
     address = target.planned.address
     # A part is of use with those of the others, of which the newest may not be here yet: the one before stays too.
     keep = resumption.keep + (checkpoint.form == PART)
-    take = TakeRequest(key, stores.own, address, (first, last), list(stores.older[: MAX_STORES - 1]), keep)
-    try:
-        port = (await target.client.call("copy_take", take, TakeReply)).port
-        send = SendRequest(
-            key,
-            checkpoint.path,
-            checkpoint.form,
-            *written,
-            address,
-            port,
-            checkpoint.step,
-            checkpoint.time,
-            0 if is_awaited else resumption.copy_bytes_per_s,
-            checkpoint.size_bytes,
-            checkpoint.changed_ns,
-        )
-        reply = await source.client.call("copy_send", send, SendReply, MAX_COPY_S)
-    except HostError as error:
-        is_busy = isinstance(error, AgentError) and error.code == ErrorCode.BUSY
-        raise (_UnderWayError if is_busy else CopyFailedError)(error.message) from error
-    if not reply.path:
-        notice = reply.detail_notice
-        is_busy = notice is not None and notice.code == sentences.COPY_UNDER_WAY.code
-        raise (_UnderWayError if is_busy else CopyFailedError)(agent_text(reply.detail, notice))
-    return reply
+    loop = asyncio.get_running_loop()
+    until = loop.time() + (MAX_COPY_S if is_awaited else 0)
+    while True:
+        key = secrets.token_hex(KEY_BYTES)
+        take = TakeRequest(key, stores.own, address, (first, last), list(stores.older[: MAX_STORES - 1]), keep)
+        try:
+            port = (await target.client.call("copy_take", take, TakeReply)).port
+            send = SendRequest(
+                key,
+                checkpoint.path,
+                checkpoint.form,
+                *written,
+                address,
+                port,
+                checkpoint.step,
+                checkpoint.time,
+                0 if is_awaited else resumption.copy_bytes_per_s,
+                checkpoint.size_bytes,
+                checkpoint.changed_ns,
+            )
+            reply = await source.client.call("copy_send", send, SendReply, MAX_COPY_S)
+        except HostError as error:
+            why, is_under_way = error.message, isinstance(error, AgentError) and error.code == ErrorCode.BUSY
+        else:
+            if reply.path:
+                return reply
+            why = agent_text(reply.detail, notice := reply.detail_notice)
+            is_under_way = notice is not None and notice.code == sentences.COPY_UNDER_WAY.code
+        if not is_under_way or loop.time() >= until:
+            raise CopyFailedError(why)
+        await asyncio.sleep(LOOK_AGAIN_S)

@@ -7,14 +7,16 @@ from collections.abc import Iterable, Sequence
 
 from dttui.spec.secret_names import NAMES_OF_SECRETS
 
+_KEY = rf"(?<![\w.])({NAMES_OF_SECRETS})"
 _VALUE = re.compile(
-    rf"(?<![\w.])({NAMES_OF_SECRETS})([\"']?[ \t]{{0,9}}(?:=|:[ \t]|:(?=[\"']))[ \t]{{0,9}})([^\s|>{{\[].*)",
+    rf"{_KEY}([\"']?[ \t]{{0,9}}(?:=|:[ \t]|:(?=[\"']))[ \t]{{0,9}})([^\s|>{{\[].*)",
     re.IGNORECASE,
 )
 _NAMED = re.compile(rf"\bname[\"']?:\s*[\"']?({NAMES_OF_SECRETS})\b(.*)", re.IGNORECASE)
 _OF_NAME = re.compile(r"(\bvalue[\"']?:\s*)(\S.*)")
-_BLOCK = re.compile(rf"(?<![\w.])(?:{NAMES_OF_SECRETS})[\"']?[ \t]*:[ \t]+[|>]", re.IGNORECASE)
-_BLOCK_OF_NAME = re.compile(r"\bvalue[\"']?:[ \t]+[|>]")
+_LONG = re.compile(rf"{_KEY}[\"']?:[ \t]+(?:[|>]|(?!null\b|~|\$\{{\{{)[^\s{{\[])", re.IGNORECASE)
+"""A value that lines which are indented further go on with."""
+_LONG_OF_NAME = re.compile(r"\bvalue[\"']?:(?!\s*[{\[])")
 _MASK = "***"
 
 
@@ -23,18 +25,18 @@ def masked(lines: Iterable[str]) -> tuple[str, ...]:
     before = list(lines)
     mappings = _mappings(before)
     secret = {mapping for mapping, line in zip(mappings, before, strict=True) if _NAMED.search(line)}
-    named = {number for number, mapping in enumerate(mappings) if mapping in secret}
     shown: list[str] = []
-    block: int | None = None
-    for number, line in enumerate(before):
+    inside: int | None = None
+    """Column of the key whose value goes on."""
+    for line, mapping in zip(before, mappings, strict=True):
         column = len(line) - len(line.lstrip())
-        if block is not None and (not line.strip() or column > block):
+        if inside is not None and (not line.strip() or column > inside):
             shown.append(f"{line[:column]}{_MASK}" if line.strip() else line)
             continue
-        started = _BLOCK.search(line) or (_BLOCK_OF_NAME.search(line) if number in named else None)
-        block = started.start() if started is not None else None
-        if started is None and number in named:
-            line = _OF_NAME.sub(rf"\g<1>{_MASK}", line)
+        is_named = mapping in secret
+        begun = _LONG.search(line) or (_LONG_OF_NAME.search(line) if is_named else None)
+        inside = begun.start() if begun is not None else None
+        line = _OF_NAME.sub(rf"\g<1>{_MASK}", line) if is_named else line
         shown.append(_VALUE.sub(_without_value, line))
     return tuple(shown)
 
