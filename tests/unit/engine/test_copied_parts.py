@@ -32,6 +32,9 @@ class Disk:
         """Step, form and node rank of each."""
         self.keeps: list[int] = []
         self.looks = 0
+        self.sends = asyncio.Event()
+        """Whether what it sends arrives."""
+        self.sends.set()
 
     def writes(self, step: int, form: str = PART, *, changed_s: float | None = None) -> None:
         changed_ns = round((time.time() if changed_s is None else changed_s) * 1e9)
@@ -48,17 +51,19 @@ class Disk:
             self.keeps.append(request.keep)
             return TakeReply(1)
         self.sent.append((request.step, request.form, request.node_rank))
+        await self.sends.wait()
         return SendReply("/copy", 100, 100)
 
 
 class Copying:
-    """A job of two hosts whose checkpoints are copied as long as this lasts."""
+    """A job of some hosts whose checkpoints are copied to all others as long as this lasts."""
 
-    def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...] = ("a", "b")) -> None:
         monkeypatch.setattr(module, "LEAST_LOOK_S", 0.01)
         monkeypatch.setattr(module, "MOST_LOOK_S", 0.01)
-        self.job = Job(place, 1, Resumption(copies=1, place=str(place), interval_s=0.05))
-        self.disks = Disk(), Disk()
+        resumption = Resumption(copies=len(names) - 1, place=str(place), interval_s=0.05)
+        self.job = Job(place, 1, resumption, names=names)
+        self.disks = [Disk() for _ in names]
         for node, disk in zip(self.job.nodes, self.disks, strict=True):
             node.client = disk  # type: ignore[assignment]  # all that is asked of it
         begin(self.job, 2, time.time())
@@ -152,3 +157,27 @@ async def test_newer_parts_are_copied_beside_an_older_complete_one_and_while_a_h
         await copying.looked()
         first.parts = [FoundCheckpoint("/kept/step-10", "torch-dcp", 10, 101, changed_ns=time.time_ns())]
         await until(lambda: bool(first.sent), "a copy of what the other host had a part of as it answered last")
+
+
+async def test_nobody_is_two_steps_ahead_of_the_host_that_sends_slowest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where two of three are lost the third has of theirs only copies, of which two stay: one step must be of both."""
+    async with Copying(tmp_path / "kept", monkeypatch, ("a", "b", "c")) as copying:
+        fast, slow, last = copying.disks
+
+        async def write(step: int) -> None:
+            for disk in copying.disks:
+                disk.writes(step, "torch-dcp")
+            looks = fast.looks
+            await until(lambda: fast.looks > looks + 2, "two more looks of one that waits for nothing")
+
+        await write(10)
+        await until(lambda: all(len(disk.sent) == 2 for disk in copying.disks), "two copies of each part")
+        slow.sends.clear()
+        for step in (20, 30, 40):
+            await write(step)
+        assert [step for step, *_ in slow.sent] == [10, 10, 20]
+        assert [step for step, *_ in fast.sent] == [step for step, *_ in last.sent] == [10, 10, 20, 20]
+        slow.sends.set()
+        await until(lambda: all(disk.sent[-2:] == [(40, PART, n)] * 2 for n, disk in enumerate(copying.disks)), "copies")
