@@ -7,10 +7,11 @@ same command takes it up again.
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from argparse import Namespace
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 Value = TypeVar("Value")
+AGAIN_S = 0.01
 CLOSING_S = 5.0
 """How long what was broken off may take to close its connections."""
 
@@ -39,6 +41,7 @@ class TimeLimit:
     def __init__(self, options: Namespace) -> None:
         self._options = options
         self._seconds: float | None = options.timeout
+        self._before: Callable[[sys.UnraisableHookArgs], object] | None = None
         self._is_main = threading.current_thread() is threading.main_thread()
         if self._seconds is not None:
             options.until = time.monotonic() + self._seconds
@@ -46,6 +49,7 @@ class TimeLimit:
     def __enter__(self) -> TimeLimit:
         if self._seconds is not None and self._is_main:
             signal.signal(signal.SIGALRM, self._ring)
+            self._before, sys.unraisablehook = sys.unraisablehook, self._swallowed
             signal.setitimer(signal.ITIMER_REAL, self._seconds)
         return self
 
@@ -53,6 +57,8 @@ class TimeLimit:
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self._silence()
+        if self._before is not None:
+            sys.unraisablehook = self._before
         if isinstance(error, TimeIsUpError):
             message = _("not finished within {seconds:g} s").format(seconds=self._seconds or 0.0)
             hint = self._options.unfinished or _("Run the same command again.")
@@ -85,6 +91,13 @@ class TimeLimit:
     def _silence(self) -> None:
         if self._seconds is not None and self._is_main:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+    def _swallowed(self, unraisable: sys.UnraisableHookArgs) -> None:
+        """Ring again where it rang in what nothing can be raised from, as a generator that is let go."""
+        if issubclass(unraisable.exc_type, TimeIsUpError):
+            signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+        elif self._before is not None:
+            self._before(unraisable)
 
     @staticmethod
     def _ring(_number: int, _frame: FrameType | None) -> None:

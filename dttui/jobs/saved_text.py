@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dtagent.protocol.events import Event
@@ -17,6 +17,8 @@ PLACES, IS_KEPT = "places", "is_kept"
 MOST_LINES = 8
 """Places that are told in words; the others are counted."""
 MOST_HOSTS = 4
+ALIKE_S, ALIKE_GOES_S = 60.0, 3600.0
+"""By which hosts that have the same may differ in when it was written, and in when it goes."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,8 @@ def saved_lines(saved: Sequence[SavedFiles], job_id: str) -> Iterator[str]:
     places: dict[tuple[str, str], SavedFiles] = {}
     for item in sorted(saved, key=lambda item: -item.attempt):
         places.setdefault((item.node, item.path), item)
-    alike: dict[SavedFiles, list[str]] = {}
-    for item in places.values():
-        same = replace(item, node="", newest=item.newest // 1, goes_at=_hour(item))
-        alike.setdefault(same, []).append(item.node)
-    for item, nodes in list(alike.items())[:MOST_LINES]:
+    alike = _alike(places.values())
+    for item, nodes in alike[:MOST_LINES]:
         line = _("saved: {hosts}:{path}  {what}; {until}").format(
             hosts=listed(nodes, MOST_HOSTS), path=item.path, what=what_text(item), until=_until(item)
         )
@@ -85,9 +84,25 @@ def what_text(item: SavedFiles) -> str:
     )
 
 
-def _hour(item: SavedFiles) -> float | None:
-    """Return when it may go, as hosts whose parts of an attempt ended together have it alike."""
-    return None if item.goes_at is None else item.goes_at // 3600 * 3600
+def _alike(places: Iterable[SavedFiles]) -> list[tuple[SavedFiles, list[str]]]:
+    """Return places with the hosts that have the same there, written at about the same time."""
+    groups: list[tuple[SavedFiles, list[str]]] = []
+    known: dict[SavedFiles, list[tuple[SavedFiles, list[str]]]] = {}
+    for item in places:
+        same = known.setdefault(replace(item, node="", newest=0.0, goes_at=None), [])
+        nodes = next((nodes for first, nodes in same if _is_of_one_time(first, item)), None)
+        if nodes is None:
+            group: tuple[SavedFiles, list[str]] = item, (nodes := [])
+            same.append(group)
+            groups.append(group)
+        nodes.append(item.node)
+    return groups
+
+
+def _is_of_one_time(one: SavedFiles, other: SavedFiles) -> bool:
+    if one.goes_at is None or other.goes_at is None:
+        return one.goes_at is other.goes_at and abs(one.newest - other.newest) <= ALIKE_S
+    return abs(one.newest - other.newest) <= ALIKE_S and abs(one.goes_at - other.goes_at) <= ALIKE_GOES_S
 
 
 def _until(item: SavedFiles) -> str:
@@ -95,4 +110,4 @@ def _until(item: SavedFiles) -> str:
         return _("kept")
     if item.goes_at is None:
         return _("stays there until somebody removes it")
-    return _("may go from {time} on, once newer jobs are there").format(time=moment(item.goes_at))
+    return _("may go from {time} on, once newer jobs are there").format(time=moment(item.goes_at // 3600 * 3600))
