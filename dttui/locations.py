@@ -50,6 +50,11 @@ def gpu_types_file() -> Path:
     return user_config_path("dttui") / "gpus.yaml"
 
 
+def themes_directory() -> Path:
+    """The person's own themes, beside those that ship with dttui; one of the same name takes its place."""
+    return user_config_path("dttui") / "themes"
+
+
 def links_file() -> Path:
     """What was measured between zones and hosts."""
     return user_state_path("dttui") / "links.json"

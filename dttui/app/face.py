@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dttui.fleet.waiting import OnWait
     from dttui.inventory.models import Environment, Inventory
     from dttui.jobs.board import Board, Changed
+    from dttui.jobs.briefs import JobBriefs
     from dttui.jobs.directory import JobDirectory
     from dttui.jobs.following import JobFollower
     from dttui.jobs.removal import RemovableJob
@@ -323,6 +324,13 @@ class App(ForCaller):
         from dttui.launch.stop_request import hanging
 
         return hanging(directory)
+
+    @for_caller
+    def briefs(self) -> JobBriefs:
+        """Return what tells, look by look, which jobs run and what has failed that nobody has seen."""
+        from dttui.jobs.briefs import JobBriefs
+
+        return JobBriefs(lambda directory: self.follow(directory, reads_samples=False))
 
     @for_caller
     def follow(self, directory: JobDirectory, *, reads_samples: bool = True) -> JobFollower:

@@ -65,7 +65,8 @@ def status(options: Namespace) -> int:
             # Only one rank's are followed; another may be a step further.
             numbers = "  ".join(f"{measure_name(key)} {value:g}" for key, value in _numbers(newest).items())
             whose = _("rank {rank}").format(rank=newest.rank)
-            print(f"  {whose}: {numbers}")
+            progress = None if follower.is_over else view.training_progress
+            print("  ".join([f"  {whose}: {numbers}", *(progress.words() if progress is not None else ())]))
         if view.communication is not None and COMMUNICATION not in view.figures:
             print(figures_text({COMMUNICATION: view.communication}), end="")
         print(figures_text(view.figures), end="")

@@ -355,6 +355,7 @@ def job_document(view: JobView, directory: JobDirectory) -> dict[str, Any]:
             for name, node in view.nodes.items()
         ],
         "metric": to_wire(newest) if newest else None,
+        "progress": asdict(progress) if (progress := view.training_progress) is not None else None,
         "failures": [to_wire(failure) for failure in view.failures],
         "cause": found.cause.code if found is not None and found.cause is not None else None,
         "advice": found.advice if found is not None else (),

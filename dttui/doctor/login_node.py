@@ -205,7 +205,7 @@ def _permissions(remedies: Remedies) -> Iterator[Trouble]:
 def _jobs() -> Iterator[Trouble]:
     """Tell of jobs that go on and that nobody watches."""
     for summary in jobs.list_jobs():
-        directory = JobDirectory(locations.jobs_directory() / summary.job_id)
+        directory = JobDirectory.of(summary.job_id)
         silence = "" if directory.is_over() else directory.silence(time.time())
         if silence:
             message = f"{summary.job_id}: {silence}"

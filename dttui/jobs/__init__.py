@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from dttui.jobs.board import Board as Board
     from dttui.jobs.board import Changed as Changed
     from dttui.jobs.board import check_ignored as check_ignored
+    from dttui.jobs.briefs import JobBriefs as JobBriefs
     from dttui.jobs.check_rows import board_widths as board_widths
     from dttui.jobs.check_rows import routes as routes
     from dttui.jobs.check_rows import shown_names as shown_names
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from dttui.jobs.figures import Figure as Figure
     from dttui.jobs.figures import figure_names as figure_names
     from dttui.jobs.following import metric_event as metric_event
+    from dttui.jobs.listing import JobBrief as JobBrief
     from dttui.jobs.listing import JobSummary as JobSummary
     from dttui.jobs.listing import find as find
     from dttui.jobs.listing import find_open as find_open
@@ -46,10 +48,15 @@ if TYPE_CHECKING:
     from dttui.jobs.listing import summarize as summarize
     from dttui.jobs.log_following import LogFollower as LogFollower
     from dttui.jobs.log_following import LogLines as LogLines
+    from dttui.jobs.log_following import in_time as in_time
     from dttui.jobs.log_following import left_out_text as left_out_text
     from dttui.jobs.log_following import shown_line as shown_line
     from dttui.jobs.log_following import watching as watching
     from dttui.jobs.log_following import whole_line as whole_line
+    from dttui.jobs.log_pages import LogPages as LogPages
+    from dttui.jobs.log_pages import LogStore as LogStore
+    from dttui.jobs.log_pages import RecentLines as RecentLines
+    from dttui.jobs.log_pages import save_lines as save_lines
     from dttui.jobs.log_times import parse_since as parse_since
     from dttui.jobs.past import Moment as Moment
     from dttui.jobs.past import Past as Past

@@ -44,6 +44,11 @@ class JobDirectory:
 
     path: Path
 
+    @classmethod
+    def of(cls, job_id: str) -> JobDirectory:
+        """Return that of a job of this login node."""
+        return cls(locations.jobs_directory() / job_id)
+
     @property
     def job_id(self) -> str:
         """The directory's name."""
@@ -118,6 +123,20 @@ class JobDirectory:
     def logs(self, attempt: int, node: str) -> Path:
         """Directory of one node's log files: `<rank>.out`, `<rank>.err`, `launcher.out`, `launcher.err`."""
         return self.path / "logs" / str(attempt) / _file_name(node)
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether a person has looked at how the job has ended."""
+        return self._seen.exists()
+
+    def see(self) -> None:
+        """Keep in mind that a person has; on a disk that takes nothing it is told again."""
+        with contextlib.suppress(OSError):
+            self._seen.touch(mode=0o600)
+
+    @property
+    def _seen(self) -> Path:
+        return self.path / "seen"
 
     def has_logs(self, attempt: int, node: str) -> bool:
         """Tell whether an attempt printed anything on a node."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dtagent.protocol.events import Event, EventKind, JobState
 
@@ -25,6 +26,9 @@ from dttui.jobs.figures import Figure, figures_of
 from dttui.jobs.unwritten import unwritten_events
 from dttui.timestamps import elapsed_s
 from dttui.words import listed
+
+if TYPE_CHECKING:
+    from dttui.jobs.training_progress import TrainingProgress
 
 MAX_NAMES = 8
 """Jobs that an error names."""
@@ -79,6 +83,23 @@ class JobSummary:
         return elapsed_s(self.started_at, self.ended_at)
 
 
+@dataclass(frozen=True)
+class JobBrief:
+    """One job that runs, or one that has failed."""
+
+    job_id: str
+    name: str
+    state: JobState
+    reason: str = ""
+    ended_at: float | None = None
+    """Unix time; `None` of one that runs."""
+    progress: TrainingProgress | None = None
+    loss: float | None = None
+    """NaN where it was reported as no number."""
+    speed: tuple[str, float] | None = None
+    """The metric's field, and its value."""
+
+
 def find(job_id: str) -> JobDirectory:
     """Return a job by its id, by its name, of several so called the newest, or by the start of an id that is unique.
 
@@ -115,7 +136,7 @@ def find_open(job_id: str | None, verb: str = "stop") -> JobDirectory:
         NoSuchJobError: none.
         UsageError: several are not over, and what was said does not tell which.
     """
-    meant, is_exact = _meant(job_id) if job_id is not None else (_directories(), False)
+    meant, is_exact = _meant(job_id) if job_id is not None else (directories(), False)
     names = {path.name for path in meant}
     open_jobs = [job for job in list_jobs() if not job.state.is_final and job.job_id in names]
     # One that no controller watches may be long gone, and counts where there is no other.
@@ -127,7 +148,7 @@ def find_open(job_id: str | None, verb: str = "stop") -> JobDirectory:
             _("several jobs are running: {names}").format(names=listed([job.job_id for job in known], MAX_NAMES)),
             _("Say which: dttui {verb} JOB").format(verb=verb),
         )
-    return JobDirectory(locations.jobs_directory() / known[0].job_id)
+    return JobDirectory.of(known[0].job_id)
 
 
 def _meant(said: str) -> tuple[list[Path], bool]:
@@ -140,7 +161,7 @@ def _meant(said: str) -> tuple[list[Path], bool]:
         raise UsageError(
             _("the id of the job is empty"), _("Write one, or leave it out; `dttui ps --all` lists the jobs.")
         )
-    every = _directories()
+    every = directories()
     found, is_exact = [path for path in every if path.name == said], True
     if not found and said == "last":
         found = every
@@ -263,7 +284,7 @@ def _head_of(plan: dict[str, object]) -> dict[str, object]:
 
 def list_jobs() -> list[JobSummary]:
     """Return all jobs, the newest first."""
-    found = [summarize(JobDirectory(path)) for path in _directories()]
+    found = [summarize(JobDirectory(path)) for path in directories()]
     return sorted(found, key=lambda job: job.started_at or 0.0, reverse=True)
 
 
@@ -277,6 +298,7 @@ def _began_at(directory: JobDirectory) -> float:
     return 0.0
 
 
-def _directories() -> list[Path]:
+def directories() -> list[Path]:
+    """Return the directories of all jobs, in no order."""
     root = locations.jobs_directory()
     return [path for path in root.iterdir() if path.is_dir() and path.name[0] != "."] if root.is_dir() else []

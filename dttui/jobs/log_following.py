@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from dttui.i18n import ngettext
 from dttui.jobs.directory import JobDirectory
 from dttui.jobs.following import GrowingFile, Version, version_of
 from dttui.jobs.log_marks import retold
+from dttui.jobs.log_times import line_time
 from dttui.redaction import NO_VALUES, Redaction
 from dttui.rpc.token_bucket import TokenBucket
 from dttui.sanitize import clean
@@ -128,6 +132,27 @@ class LogFollower:
                 left_out[path] = self._readers[path].pass_over(share, to_the_end=to_the_end)
             most -= min(share, unread[path])
         return left_out
+
+
+def in_time(found: Sequence[LogLines]) -> list[LogLines]:
+    """Return lines of several files in the order of the times that they carry.
+
+    One without a time stays behind the one before it in its file; of files whose lines have none the first comes first.
+    """
+    timed = []
+    for order, part in enumerate(found):
+        at = -math.inf
+        for number, line in enumerate(part.lines):
+            at = max(at, line_time(line) or at)
+            timed.append((at, order, line, part.left_out if number == 0 else 0))
+    timed.sort(key=itemgetter(0))
+    merged: list[LogLines] = []
+    for order, group in groupby(timed, key=itemgetter(1)):
+        lines = list(group)
+        part = found[order]
+        left_out = sum(count for *_place, count in lines)
+        merged.append(replace(part, lines=[line for _at, _order, line, _count in lines], left_out=left_out))
+    return merged
 
 
 def watching() -> TokenBucket:

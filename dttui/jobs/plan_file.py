@@ -48,6 +48,14 @@ class SeenAggregate:
 
 
 @dataclass(frozen=True)
+class SeenLength:
+    """A `TrainingLength`."""
+
+    steps: int | None = None
+    epochs: float | None = None
+
+
+@dataclass(frozen=True)
 class SeenPlan:
     """Of a `Plan`, what is shown."""
 
@@ -62,6 +70,7 @@ class SeenPlan:
     estimate: SeenEstimate | None = None
     aggregate: SeenAggregate | None = None
     by_count: bool = False
+    length: SeenLength | None = None
 
 
 def read_plan_file(path: Path) -> SeenPlan:

@@ -22,6 +22,7 @@ from dttui.jobs.joined_reports import carried, communication_of, joined
 from dttui.jobs.kept_word import KeptWord
 from dttui.jobs.saved_text import SavedFiles, saved_lines, saved_of
 from dttui.jobs.slots import SlotView, slots_of
+from dttui.jobs.training_progress import TrainingProgress, training_progress
 from dttui.redaction import Redaction
 from dttui.spec.severity import Severity
 from dttui.timestamps import elapsed_s
@@ -406,6 +407,14 @@ class JobView:
         if not self.metrics:
             return None
         return self.reported.get(self.metrics[-1].rank, self.metrics[-1])
+
+    @property
+    def training_progress(self) -> TrainingProgress | None:
+        """How much of the training is done, and how long the rest takes; `None` where nobody says how long it is."""
+        newest, length = self.newest_metric, self.plan.length if self.plan is not None else None
+        if newest is None:
+            return None
+        return training_progress(newest, self.metrics, length)
 
     @property
     def communication(self) -> Figure | None:

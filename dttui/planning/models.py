@@ -25,6 +25,7 @@ from dttui.planning.health import HealthPolicy
 from dttui.planning.needed_module import NeededModule
 from dttui.planning.recovery import RecoveryPolicy
 from dttui.planning.resumption import Resume, Resumption
+from dttui.planning.training_length import TrainingLength
 from dttui.spec.container import Container
 from dttui.spec.findings import Finding, Severity
 
@@ -173,6 +174,8 @@ class Plan(_Value):
     """How long ranks may take until all have started."""
     container: Container | None = None
     """What the processes run in; `None` where that is the host itself."""
+    length: TrainingLength | None = None
+    """How long the training is to be, as far as the job says."""
     min_nodes: int | None = None
     """Nodes with which torchrun goes on where others are lost, numbering ranks by itself; `None` where all are needed
     and ranks are as planned."""

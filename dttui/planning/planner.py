@@ -43,6 +43,7 @@ from dttui.planning.recovery_check import check_recovery
 from dttui.planning.roster import Member, computing, make_roster
 from dttui.planning.shares import Shares, share_out, tell_shares
 from dttui.planning.start_time import start_estimate_s
+from dttui.planning.training_length import length_of
 from dttui.spec.findings import Finding, Severity, error, errors_first
 from dttui.spec.models import Job, Run
 
@@ -152,6 +153,7 @@ def plan(
         findings=errors_first(findings),
         **_of_run(job.run),
         rendezvous_timeout_s=job.communication.rendezvous_timeout_s,
+        length=length_of(job),
         min_nodes=least,
         log_cap_bytes=job.monitoring.log_cap,
         metric_patterns=job.monitoring.metric_patterns,

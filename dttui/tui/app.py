@@ -20,6 +20,8 @@ from textual import events, on, work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import Provider
+from textual.content import Content
+from textual.reactive import reactive
 from textual.screen import Screen
 
 from dttui import jobs, locations
@@ -27,26 +29,32 @@ from dttui.app import App as Face
 from dttui.errors import DttuiError
 from dttui.files import make_private
 from dttui.i18n import _, ngettext
+from dttui.jobs import JobBrief, JobDirectory
 from dttui.sanitize import clean
 from dttui.tui.attachments import Attachments
 from dttui.tui.bench_watch import Benches
 from dttui.tui.commands import N_, ScreenCommands, commands_of
+from dttui.tui.job_line import job_line
 from dttui.tui.messages import DemoWanted, ImportWanted, JobChosen, JobLaunched
 from dttui.tui.prompts import PromptQueue, ScreenPrompter
 from dttui.tui.screens.dialogs import ChoiceDialog, HostPicker, Question
 from dttui.tui.screens.help import HelpScreen
 from dttui.tui.screens.jobs import JobsScreen
 from dttui.tui.screens.opening import OpeningScreen
-from dttui.tui.theme import DEFAULT_THEME, check_theme, load_themes
+from dttui.tui.theme import DEFAULT_THEME, check_theme, load_theme, theme_files
 
 if TYPE_CHECKING:
     from dttui.app import Fleet, Transport
     from dttui.inventory import Inventory
-    from dttui.jobs import Board, Changed, JobDirectory
+    from dttui.jobs import Board, Changed
     from dttui.planning import Plan, Submission
     from dttui.spec import Job
     from dttui.tui.screens.compose import Checks, ComposeScreen, Launcher
 
+FAULT_S = 30.0
+"""For which it is told what is wrong with a person's own theme."""
+BRIEFS_S = 2.0
+"""How often it is looked what runs."""
 WIDE = 116
 """Columns from which list and form stand side by side; below, they are two pages."""
 LEAVE_DIALOG = "leave"
@@ -118,6 +126,7 @@ class DttuiApp(App[None]):
     ]
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = App.COMMANDS | {ScreenCommands}
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("g", "watch_job", N_("go to job"), id="app.watch", tooltip=N_("Watch the job that the bar tells of")),
         Binding("j", "jobs", N_("jobs"), id="app.jobs", tooltip=N_("Show all jobs of this login node")),
         Binding("question_mark", "help", N_("keys"), id="app.help", tooltip=N_("Show the keys of this screen")),
         Binding("f1", "help", N_("keys"), id="app.help-too", tooltip=N_("Show the keys of this screen")),
@@ -132,9 +141,13 @@ class DttuiApp(App[None]):
         Binding("q", "leave", N_("quit"), id="app.quit-too", tooltip=N_("Quit; jobs go on running")),
     ]
 
+    briefs: reactive[tuple[JobBrief, ...]] = reactive(())
+    """What runs on this login node, and what has failed."""
+
     def __init__(self, options: TuiOptions) -> None:
-        themes = load_themes()
-        wanted = check_theme(options.theme or DEFAULT_THEME, themes)
+        self._themes = theme_files()
+        wanted = check_theme(options.theme or DEFAULT_THEME, self._themes)
+        themes = {name: load_theme(self._themes[name]) for name in {DEFAULT_THEME, wanted}}
         self._defaults = dict(themes[DEFAULT_THEME].variables)
         super().__init__()
         self.animation_level = "none"
@@ -152,6 +165,8 @@ class DttuiApp(App[None]):
         self.attachments = Attachments(self._face, ScreenPrompter(self.questions, remembers_refusals=False))
         self.benches = Benches(self._face, self.attachments, lambda follow: self.run_worker(follow, group="benches"))
         self.fleet = self._make_fleet()
+        self._jobs = self._face.briefs()
+        self._is_looking = False
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Return the meanings' colours for a theme that lacks one."""
@@ -185,6 +200,9 @@ class DttuiApp(App[None]):
 
     async def _begin(self) -> None:
         self.fleet.start()
+        self._load_other_themes()
+        self._look_at_jobs()
+        self.set_interval(BRIEFS_S, self._look_at_jobs)
         if isinstance(self.screen, OpeningScreen):
             await self.switch_screen(self._compose())
         else:
@@ -192,10 +210,32 @@ class DttuiApp(App[None]):
         if self.options.attach is not None:
             self._watch(self.options.attach, just_launched=False)
 
+    def _load_other_themes(self) -> None:
+        """Have all themes to choose from; each takes a moment, which the first look at a screen does not wait for."""
+        for name, path in self._themes.items():
+            if name not in self.available_themes:
+                try:
+                    self.register_theme(load_theme(path))
+                except DttuiError as error:
+                    self.notify(clean(str(error)), severity="warning", markup=False, timeout=FAULT_S)
+
+    @work(group="briefs")
+    async def _look_at_jobs(self) -> None:
+        if not self._is_looking:
+            self._is_looking = True
+            try:
+                self.briefs = await asyncio.to_thread(self._jobs.look)
+            finally:
+                self._is_looking = False
+
     def _watch(self, directory: JobDirectory, *, just_launched: bool) -> None:
         from dttui.tui.screens.run import RunScreen
 
-        self.push_screen(RunScreen(directory, self._face, self.attachments, just_launched=just_launched))
+        screen = RunScreen(directory, self._face, self.attachments, just_launched=just_launched)
+        if isinstance(self.screen, RunScreen):
+            self.switch_screen(screen)
+        else:
+            self.push_screen(screen)
 
     async def on_unmount(self) -> None:
         """Let go of hosts and controllers; jobs go on."""
@@ -205,7 +245,31 @@ class DttuiApp(App[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer only what is not shown already."""
+        if action == "watch_job":
+            return self._next_job() is not None
         return not isinstance(self.screen, JobsScreen) if action == "jobs" else True
+
+    def watch_briefs(self, before: tuple[JobBrief, ...], now: tuple[JobBrief, ...]) -> None:
+        """Offer to go to a job, or no more."""
+        if bool(before) is not bool(now):
+            self.screen.refresh_bindings()
+
+    def job_line(self, but: str) -> Content:
+        """Return what runs and what has failed, of all jobs but one, as the bar tells it."""
+        return job_line([brief for brief in self.briefs if brief.job_id != but])
+
+    def _next_job(self) -> str | None:
+        """Return the job that the bar tells of first; of several, from the screen of one the one behind it."""
+        ids = [brief.job_id for brief in self.briefs]
+        shown = getattr(self.screen, "directory", None)
+        at = ids.index(shown.job_id) + 1 if isinstance(shown, JobDirectory) and shown.job_id in ids else 0
+        return next((job_id for job_id in [*ids[at:], *ids[:at]] if shown is None or job_id != shown.job_id), None)
+
+    def action_watch_job(self) -> None:
+        """Show the job that the bar tells of."""
+        job_id = self._next_job()
+        if job_id is not None:
+            self.post_message(JobChosen(job_id))
 
     async def on_event(self, event: events.Event) -> None:
         """Keep a key from a question that came up while a person was typing something else."""

@@ -12,11 +12,13 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
+from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
 from dttui.i18n import _
 from dttui.tui.commands import N_
-from dttui.tui.messages import EnvironmentHighlighted
+from dttui.tui.environment_filter import completions, parse_filter
+from dttui.tui.messages import EnvironmentHighlighted, EnvironmentToggled
 from dttui.tui.rows import SORTS, arranged, environment_detail, environment_row, stranger_row
 from dttui.tui.widgets.environment_list import EnvironmentList
 from dttui.tui.widgets.environment_row import EnvironmentRow
@@ -36,10 +38,32 @@ class EnvironmentsChanged(Message):
     keys: Collection[str]
 
 
+class TermSuggester(Suggester):
+    """Completes the last word of a filter."""
+
+    def __init__(self, rows: Callable[[], Collection[EnvironmentRow]]) -> None:
+        super().__init__(use_cache=False, case_sensitive=True)
+        self._rows = rows
+
+    async def get_suggestion(self, value: str) -> str | None:
+        """Return the text with its last word completed; `None` where that is nothing or done."""
+        found = completions(value, self._rows())
+        return next((value + item[len(value) :] for item in found if len(item) > len(value)), None)
+
+
 class EnvironmentPane(Vertical):
     """Looks at the fleet a few times a second, and passes on to the list what changed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("S", "reverse", N_("reverse"), show=False, id="list.reverse", tooltip=N_("Sort the other way round")),
+        Binding(
+            "A",
+            "tick_shown",
+            N_("tick shown"),
+            show=False,
+            id="list.tick-shown",
+            tooltip=N_("Tick all that are shown, or untick them where all are"),
+        ),
         Binding("escape", "show_all", N_("show all"), show=False, id="list.show-all", tooltip=N_("Drop the filter")),
     ]
 
@@ -52,11 +76,15 @@ class EnvironmentPane(Vertical):
         self._strangers: tuple[str, ...] = ()
         self._gpus_asked: Mapping[str, int | None] = {}
         self._sort = 0
+        self._is_reversed = False
+        self._wanted = parse_filter("")
 
     def compose(self) -> ComposeResult:
         """Lay out caption, filter, list and details."""
         yield Static(id="list-caption")
-        yield Input(id="filter", compact=True, placeholder=_("filter: words of name, zone, image, GPU, state"))
+        suggester = TermSuggester(lambda: self._rows.values())
+        hint = _("filter: words, or gpu:A100 zone:… free>=4 util<5 state:idle kind:…; → completes")
+        yield Input(id="filter", compact=True, placeholder=hint, suggester=suggester)
         yield EnvironmentList(id="environments")
         yield Prose(id="detail")
 
@@ -102,8 +130,20 @@ class EnvironmentPane(Vertical):
 
     def sort_otherwise(self) -> None:
         """Sort in the next way."""
-        self._sort = (self._sort + 1) % len(SORTS)
+        self._sort, self._is_reversed = (self._sort + 1) % len(SORTS), False
         self._arrange()
+
+    def action_reverse(self) -> None:
+        """Sort the other way round."""
+        self._is_reversed = not self._is_reversed
+        self._arrange()
+
+    def action_tick_shown(self) -> None:
+        """Tick all that are shown; where all are, untick them."""
+        shown, ticked = self._list.shown, self._list.ticked
+        keys = tuple(key for key in shown if key not in ticked) or tuple(shown)
+        if keys:
+            self.post_message(EnvironmentToggled(keys))
 
     def begin_filter(self) -> None:
         """Go to the filter."""
@@ -168,18 +208,22 @@ class EnvironmentPane(Vertical):
     def _arrange(self) -> None:
         self._filter.display = bool(self._filter.value) or self._filter.has_focus
         name, label, _key = SORTS[self._sort]
-        order = arranged(self._rows, self._filter.value, name)
+        self._wanted = parse_filter(self._filter.value)
+        order = arranged(self._rows, self._wanted, name, is_reversed=self._is_reversed)
         self._list.show(order)
         self.query_one("#list-caption", Static).update(self._caption(label, len(order)))
         self._show_detail()
 
     def _caption(self, label: Callable[[], str], shown: int) -> Content:
-        caption = [Content.styled(_("sorted by {order}").format(order=label()), "$muted")]
+        mark = " ↑" if self._is_reversed else ""
+        caption = [Content.styled(_("sorted by {order}").format(order=label()) + mark, "$muted")]
         if not self.screen.has_class("-narrow"):
             caption.insert(0, Content.styled(_("Environments"), "bold"))
         if shown < len(self._rows):
             few = _("{shown} of {total} shown").format(shown=shown, total=len(self._rows))
             caption.append(Content.styled(few, "$warning"))
+        if self._wanted.problem:
+            caption.append(Content.styled(f"⚠ {self._wanted.problem}", "$warning"))
         if self._filter.value:
             caption.append(Content.styled(_("esc shows all"), "$muted"))
         return Content("  ").join(caption)

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class EnvironmentToggled(Message):
-    """A person ticked or unticked an environment."""
+    """A person ticked or unticked environments."""
 
-    key: str
+    keys: tuple[str, ...]
 
 
 @dataclass
@@ -65,9 +65,25 @@ class FormEdited(Message):
 class LogChosen(Message):
     """A person chose which log to see."""
 
-    node: str
+    node: str | None
+    """`None` for all nodes."""
     stream: str | None
     """`3.out`, `launcher.err`; `None` for all of the node's."""
+
+
+@dataclass
+class LogSaveWanted(Message):
+    """A person wants to have the lines in a file that a log shows."""
+
+    numbers: list[int] | None
+    """Of lines; `None` for all of them."""
+
+
+@dataclass
+class LogTimeChosen(Message):
+    """A person wants to see a log from a time on, as people write it."""
+
+    text: str
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dtagent.protocol.events import NodeStanding
 from dtagent.protocol.metric_fields import MIB, PERCENT, Declared, aggregated, cells_of, figures_of, is_rate, rate_text
@@ -17,6 +17,7 @@ from dttui.planning import Choice, gpu_text, without_node
 from dttui.sanitize import clean_line
 from dttui.timestamps import elapsed_s
 from dttui.tui import symbols
+from dttui.tui.environment_filter import Filter
 from dttui.tui.symbols import StateWord
 from dttui.tui.widgets.environment_row import EnvironmentRow
 from dttui.tui.widgets.node_row import NodeRow, SlotCell
@@ -98,7 +99,21 @@ def environment_row(status: EnvironmentStatus, gpus_asked: int | None = None) ->
         problem=reason if status.state in _PROBLEMS else "",
         shows_age=status.state is EnvironmentState.UNREACHABLE,
         search=" ".join(searched).casefold(),
+        states=(status.state.value, state.word),
+        kinds=tuple(dict.fromkeys((line(environment.kind), kind))),
+        free_gpus=_free_gpus(status, choice.gpu_count),
+        cpus=choice.cpu_count,
+        memory_gb=None if choice.memory_bytes is None else choice.memory_bytes / 1e9,
     )
+
+
+def _free_gpus(status: EnvironmentStatus, count: int | None) -> int | None:
+    """Return how many GPUs nobody has; `None` where nothing comes from the host."""
+    if count is None or status.sample is None or status.state in _PROBLEMS:
+        return None
+    taken = {gpu for occupant in status.occupants for gpu in occupant.gpus}
+    simulated = sum(occupant.simulated or 0 for occupant in status.occupants)
+    return max(0, count - len(taken) - simulated)
 
 
 def _occupant(occupant: Occupant) -> str:
@@ -134,22 +149,29 @@ def stranger_row(key: str) -> EnvironmentRow:
 
 _FREE_FIRST: dict[str, int] = {symbol: rank for rank, symbol in enumerate("●◐◌▲◇⊘○")}
 
-SORTS: tuple[tuple[str, Callable[[], str], Callable[[EnvironmentRow], tuple[object, ...]]], ...] = (
-    ("inventory", lambda: _("inventory order"), lambda row: ()),
-    ("free", lambda: _("free first"), lambda row: (_FREE_FIRST.get(row.state.symbol, 9), row.load or 0.0)),
-    ("gpus", lambda: _("most GPUs first"), lambda row: (-row.gpu_count,)),
-    ("name", lambda: _("name"), lambda row: (row.name.casefold(),)),
-    ("zone", lambda: _("zone"), lambda row: (row.zone == "", row.zone.casefold())),
+SORTS: tuple[tuple[str, Callable[[], str], Callable[[EnvironmentRow], Any]], ...] = (
+    ("inventory", lambda: _("inventory order"), lambda row: 0),
+    ("state", lambda: _("free first"), lambda row: (_FREE_FIRST.get(row.state.symbol, 9), row.load or 0.0)),
+    ("free", lambda: _("most free GPUs first"), lambda row: None if row.free_gpus is None else -row.free_gpus),
+    ("gpus", lambda: _("most GPUs first"), lambda row: -row.gpu_count),
+    ("util", lambda: _("least load first"), lambda row: row.load),
+    ("name", lambda: _("name"), lambda row: row.name.casefold()),
+    ("zone", lambda: _("zone"), lambda row: row.zone.casefold() or None),
+    ("kind", lambda: _("kind"), lambda row: row.kind.casefold() or None),
+    ("image", lambda: _("image"), lambda row: row.image.casefold() or None),
+    ("up", lambda: _("longest up first"), lambda row: row.booted_at),
 )
-"""Ways to sort: name, what it is called on screen, and the key. Python's sort is stable, so ties keep their order."""
+"""Ways to sort: name, what it is called on screen, and the key, `None` for what comes last either way."""
 
 
-def arranged(rows: dict[str, EnvironmentRow], query: str, sort: str) -> list[str]:
-    """Return the keys of the rows that have every word of the query, in the order asked for."""
-    wanted = query.casefold().split()
-    found = [row for row in rows.values() if all(word in row.search for word in wanted)]
+def arranged(rows: Mapping[str, EnvironmentRow], wanted: Filter, sort: str, *, is_reversed: bool = False) -> list[str]:
+    """Return the keys of the rows that a filter takes, in the order asked for; ties keep that of the inventory."""
+    found = [row for row in rows.values() if wanted.takes(row)]
     key = next(key for name, _label, key in SORTS if name == sort)
-    return [row.key for row in sorted(found, key=key)]
+    if sort == "inventory":
+        return [row.key for row in (reversed(found) if is_reversed else found)]
+    known = sorted((row for row in found if key(row) is not None), key=key, reverse=is_reversed)
+    return [row.key for row in (*known, *(row for row in found if key(row) is None))]
 
 
 def environment_detail(status: EnvironmentStatus) -> list[tuple[str, str]]:

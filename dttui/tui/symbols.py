@@ -96,6 +96,11 @@ def time_of_day(unix_time: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(unix_time))
 
 
+def clock_time(unix_time: float) -> str:
+    """Return a moment of the day without seconds: `14:05`."""
+    return time.strftime("%H:%M", time.localtime(unix_time))
+
+
 def date_and_time(unix_time: float) -> str:
     """Return a moment with its date: `11-21 14:05`."""
     return time.strftime("%m-%d %H:%M", time.localtime(unix_time))

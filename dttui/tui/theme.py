@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -112,23 +114,32 @@ class ThemeDocument(_Section):
         )
 
 
-def load_themes() -> dict[str, Theme]:
-    """Return all themes that ship with dttui, by name, the default first.
-
-    Raises:
-        DocumentError: a theme file lacks a colour, or has one that is none; with every problem.
-    """
-    found = {}
-    for path in sorted(locations.shipped("themes").glob("*.yaml")):
-        theme = validate(read_yaml(path), ThemeDocument).as_textual()
-        found[theme.name] = theme
+def theme_files() -> dict[str, Path]:
+    """Return the files of all themes by name, the default first: those that ship with dttui, and the person's own."""
+    places = (locations.shipped("themes"), locations.themes_directory())
+    found = {path.stem: path for place in places for path in sorted(place.glob("*.yaml"))}
     return dict(sorted(found.items(), key=lambda item: item[0] != DEFAULT_THEME))
 
 
-def check_theme(name: str, themes: dict[str, Theme]) -> str:
+def load_theme(path: Path) -> Theme:
+    """Return the theme of a file.
+
+    Raises:
+        DocumentError: it lacks a colour, or has one that is none; with every problem.
+        UsageError: it has another name than its file.
+    """
+    theme = validate(read_yaml(path), ThemeDocument).as_textual()
+    if theme.name != path.stem:
+        message = _("{path}: the theme is called {name}").format(path=path, name=theme.name)
+        raise UsageError(message, _("Write `name: {name}`, as the file is called.").format(name=path.stem))
+    return theme
+
+
+def check_theme(name: str, known: Iterable[str]) -> str:
     """Return the name. Raises UsageError where there is no such theme."""
-    if name not in themes:
-        hint = did_you_mean(name, themes) or _("There are: {names}").format(names=", ".join(themes))
+    names = [*known]
+    if name not in names:
+        hint = did_you_mean(name, names) or _("There are: {names}").format(names=", ".join(names))
         raise UsageError(_("there is no theme {name}").format(name=name), hint)
     return name
 

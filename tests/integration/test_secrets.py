@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from textual.widgets import Log, TabbedContent, TabPane
+from textual.widgets import TabbedContent, TabPane
 
 from dttui import jobs
 from dttui.cli.arguments import make_parser
@@ -20,7 +20,7 @@ from tests.argument_parsers import arguments_of, verbs_of
 from tests.integration.headless import dttui, dttui_here, write_job
 from tests.processes import controller_of
 from tests.tui.fake_fleet import make_app
-from tests.tui.looking import look, screen_text, until
+from tests.tui.looking import log_of, look, screen_text, until
 from tests.waiting import wait_until
 
 ONE = "pytorch-dev-env"
@@ -208,9 +208,8 @@ async def test_a_canary_is_on_no_part_of_the_screen(job: Path, monkeypatch: pyte
             shown = screen_text(app)
             assert shown
             assert traces_in(shown.replace("\n", "")) == [], pane.id
-        log = app.screen.query_one(Log)
-        await until(pilot, lambda: any("•••" in line for line in log.lines), "the log is shown")
-        assert traces_in("\n".join(log.lines)) == []
+        await until(pilot, lambda: any("•••" in line for line in log_of(app)), "the log is shown")
+        assert traces_in("\n".join(log_of(app))) == []
 
 
 def test_a_controller_that_knows_no_value_says_so_and_what_was_found_before_stays_hidden(

@@ -103,11 +103,13 @@ class JobWriter:
             reading = HostSample(self._seq, now, float(load), **of_host)
             append_line(self.directory.samples(node.name), json.dumps(to_wire(reading)))
 
-    def metrics(self, steps: int) -> None:
-        """Rank 0 reported this many steps."""
+    def metrics(self, steps: int, took_s: float = 0.0) -> None:
+        """Rank 0 reported this many steps, of four times as many, until now."""
+        now = time.time()
         for step in range(10, steps + 1, 10):
             loss = 2.1 + 3.4 * math.exp(-step / 60) + 0.03 * math.sin(step)
-            self.report(Metric(0, step, loss, tokens_per_s=81_000.0 + 900 * math.sin(step / 15), time=time.time()))
+            speed, at = 81_000.0 + 900 * math.sin(step / 15), now - took_s * (1 - step / steps)
+            self.report(Metric(0, step, loss, tokens_per_s=speed, total_steps=4.0 * steps, time=at))
 
     def report(self, metric: Metric) -> None:
         """A rank reported this."""
@@ -228,8 +230,8 @@ def missed(job: Job, inventory: Inventory) -> JobWriter:
     return writer
 
 
-def running(job: Job, inventory: Inventory) -> JobWriter:
-    """A job that runs and has come to step 200."""
+def running(job: Job, inventory: Inventory, took_s: float = 0.0) -> JobWriter:
+    """A job that runs and has come to step 200, in so many seconds."""
     writer = JobWriter(job, inventory)
     size = writer.plan.world_size
     writer.state(JobState.PREFLIGHT, nmsg("checking {count} host", "checking {count} hosts", len(writer.plan.nodes)))
@@ -244,7 +246,7 @@ def running(job: Job, inventory: Inventory) -> JobWriter:
     for ago_s in range(600, 0, -30):
         writer.samples(96 - ago_s // 25 % 7 if ago_s < 540 else 9, ago_s=ago_s)
     writer.samples(97)
-    writer.metrics(200)
+    writer.metrics(200, took_s)
     for node in writer.plan.nodes:
         for rank in node.ranks:
             lines = [f"step {step:>4}  loss {5.5 - step / 60:.4f}  81.2k tokens/s" for step in range(10, 201, 10)]

@@ -16,6 +16,7 @@ from textual.worker import Worker
 from dttui.tui.app import DttuiApp
 from dttui.tui.environment_pane import EnvironmentPane
 from dttui.tui.screens.run import RunScreen
+from dttui.tui.widgets.log_view import LogView
 from dttui.tui.widgets.node_grid import NodeGrid
 from tests.waiting import PATIENCE_S
 from tests.waiting import until as wait_for
@@ -23,7 +24,7 @@ from tests.waiting import until as wait_for
 Value = TypeVar("Value")
 LOOKS = 100
 
-BUSY_GROUPS = ("look-ahead", "estimate", "launch", "jobs", "why")
+BUSY_GROUPS = ("look-ahead", "estimate", "launch", "jobs", "why", "briefs")
 """Workers that end by themselves; all others do, too, or wait for a person's answer to a dialog."""
 ENDLESS_GROUPS = ("listen", "benches", "check")
 """Workers that go on for as long as a screen or a job does."""
@@ -80,6 +81,12 @@ def text_of(app: DttuiApp, selector: str) -> str:
 def told(app: DttuiApp, selector: str) -> str:
     """Text of one widget on one line, a space between words: for what stands in columns."""
     return " ".join(text_of(app, selector).split())
+
+
+def log_of(app: DttuiApp) -> list[str]:
+    """All lines of the log that the run screen has."""
+    store = app.screen.query_one(LogView).store
+    return store.lines(store.first, store.end - store.first) if store is not None else []
 
 
 def screen_text(app: App[None]) -> str:

@@ -143,7 +143,7 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
     costed = job(*CHOSEN, model=Model(parameters=7e9, precision="bf16"))
     launcher = Run(command=("bash", "run.sh"), workdir=".", per="node")
     once_a_node = job(*CHOSEN, framework="command", run=launcher)
-    live = [job_files.running(draft, inventory), job_files.silent(draft, inventory)]
+    live = [job_files.running(draft, inventory, took_s=20.0), job_files.silent(draft, inventory)]
     run, silent = (writer.directory for writer in live)
     live.append(job_files.checked(draft, inventory))
     checking = live[-1].directory

@@ -11,7 +11,7 @@ from dttui.fleet.states import EnvironmentState
 from dttui.planning.models import Severity
 from dttui.tui import symbols
 from dttui.tui.rows import environment_state
-from dttui.tui.theme import Variables, load_themes
+from dttui.tui.theme import Variables
 from dttui.tui.widgets.cells import bar, fit
 from dttui.words import gigabytes
 
@@ -75,7 +75,3 @@ def test_sizes_and_rates_are_short() -> None:
     assert symbols.number(2.11349) == "2.113"
     assert symbols.number(float("nan")) == "nan"
     assert symbols.clock(761) == "00:12:41"
-
-
-def test_there_is_a_dark_and_a_light_theme() -> None:
-    assert {theme.dark for theme in load_themes().values()} == {True, False}

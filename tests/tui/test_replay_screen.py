@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 from dtagent.protocol.events import JobState
-from textual.widgets import Log, TabbedContent
+from textual.widgets import TabbedContent
 
 from dttui.tui.app import DttuiApp
 from dttui.tui.screens.replay import ReplayScreen
 from tests.tui import job_files
 from tests.tui.fake_fleet import job, make_app, make_inventory
 from tests.tui.job_files import JobWriter
-from tests.tui.looking import grid, look, screen_text, text_of, until
+from tests.tui.looking import grid, log_of, look, screen_text, text_of, until
 from tests.tui.screens import CHOSEN
 
 SIZE = (120, 40)
@@ -94,7 +94,7 @@ async def test_a_replay_stops_nothing_brings_up_no_controller_and_is_left_by_esc
         assert "stop" not in screen_text(app).splitlines()[-1]
         await pilot.press("x", "2")
         await look(app, pilot)
-        assert "hello" in "\n".join(app.screen.query_one(Log).lines)
+        assert "hello" in "\n".join(log_of(app))
         assert isinstance(app.screen, ReplayScreen)
         await pilot.press("escape")
         await pilot.pause()

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 from dtagent.protocol.events import JobState
-from textual.widgets import Log, Select, TabbedContent
+from textual.widgets import Select, TabbedContent
 
 from dttui.diagnosis.diagnose import diagnose
 from dttui.diagnosis.models import Diagnosis, Evidence
@@ -14,7 +14,7 @@ from dttui.tui.widgets.node_grid import NodeGrid
 from tests.tui import job_files
 from tests.tui.fake_fleet import job, make_app, make_inventory
 from tests.tui.job_files import JobWriter
-from tests.tui.looking import grid, look, screen_text, settle, text_of, until
+from tests.tui.looking import grid, log_of, look, screen_text, settle, text_of, until
 from tests.tui.screens import CHOSEN
 
 SIZE = (120, 40)
@@ -64,7 +64,7 @@ async def test_the_logs_open_at_what_failed_unless_a_person_has_chosen_before() 
         await look(app, pilot)
         assert app.screen.query_one("#log-node", Select).value == "nlp-research-lab"
         assert app.screen.query_one("#log-stream", Select).value == "13.err"
-        assert "ValueError: batch 118 has no samples" in app.screen.query_one(Log).lines
+        assert "ValueError: batch 118 has no samples" in log_of(app)
     again = job_files.running(job(*CHOSEN), inventory)
     app = make_app(inventory, attach=again.directory)
     async with app.run_test(size=SIZE) as pilot:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dtagent.protocol.events import JobState, Metric
 from textual.color import Color
-from textual.widgets import Log, Select, TabbedContent
+from textual.widgets import Select, TabbedContent
 
 from dttui.i18n import msg, set_language
 from dttui.jobs.disturbances import APART
@@ -22,7 +22,7 @@ from tests.tui.catalogue import compile_catalogues
 from tests.tui.controllers import controller
 from tests.tui.fake_fleet import job, make_app, make_inventory
 from tests.tui.job_files import JobWriter
-from tests.tui.looking import grid, labels_of, look, screen_text, settle, text_of, until
+from tests.tui.looking import grid, labels_of, log_of, look, screen_text, settle, text_of, until
 from tests.tui.screens import CHOSEN
 
 SIZE = (120, 40)
@@ -166,18 +166,18 @@ async def test_logs_can_be_read_by_node_and_stream_and_follow_their_end() -> Non
     async with app.run_test(size=SIZE) as pilot:
         await look(app, pilot)
         await pilot.press("2")
-        log = app.screen.query_one(Log)
-        assert any(line.startswith("       0 out │ step  200") for line in log.lines)
-        assert any("rank 1 is ready" in line for line in log.lines)
+        lines = log_of(app)
+        assert any(line.startswith("       0 out │ step  200") for line in lines)
+        assert any("rank 1 is ready" in line for line in lines)
         app.screen.query_one("#log-node", Select).value = "nlp-research-lab"
         await look(app, pilot)
         app.screen.query_one("#log-stream", Select).value = "13.err"
         await look(app, pilot)
-        assert log.line_count == 0
+        assert log_of(app) == []
         assert "Nothing has been written yet" in screen_text(app)
         writer.logs("nlp-research-lab", "13.err", "first", "second")
         await look(app, pilot)
-        assert list(log.lines)[:2] == ["first", "second"]
+        assert log_of(app) == ["first", "second"]
 
 
 async def test_a_process_that_serves_the_ranks_has_logs_under_its_own_name() -> None:
@@ -195,7 +195,7 @@ async def test_a_process_that_serves_the_ranks_has_logs_under_its_own_name() -> 
         writer.logs("pytorch-dev-env", f"{served}.err", "14 ranks have met")
         stream.value = f"{served}.err"
         await look(app, pilot)
-        assert list(app.screen.query_one(Log).lines)[:1] == ["14 ranks have met"]
+        assert log_of(app) == ["14 ranks have met"]
         app.screen.query_one("#log-node", Select).value = "llm-training-env"
         await look(app, pilot)
         assert not any("rendezvous" in label for label in labels_of(stream))
@@ -235,7 +235,7 @@ async def test_hostile_logs_events_and_errors_are_shown_as_plain_text() -> None:
             assert not set(screen_text(app)) & {"\x1b", "\x07", "\x9b", "\u202e"}
         assert "[/foo] [bold]bad" in text_of(app, "#run-why")
         assert "signal SIGSEGV" in text_of(app, "#run-why")
-        lines = app.screen.query_one(Log).lines
+        lines = log_of(app)
         assert "       0 out │ [/foo] [bold]bad" in lines
         assert "       0 out │ progress 2%" in lines
 

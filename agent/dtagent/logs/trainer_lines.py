@@ -200,11 +200,13 @@ class TrainerLines:
         step = self._step(numbers, place)
         if step is not None:
             found["step"] = step
-            if numbers.step_rank == ALL_OVER and numbers.others:
-                return found
+            is_all_over = numbers.step_rank == ALL_OVER
+            total = {"total_steps": numbers.step_of} if is_all_over and numbers.step_of else {}
+            if is_all_over and numbers.others:
+                return found | total
             if found.keys() <= {"step", "epoch", "learning_rate"} and "lr=[" not in text:
                 return None  # DeepSpeed's line has no more; settings of a scheduler neither.
-            return found if len(found) > (1 + ("epoch" in found)) else None
+            return found | total if len(found) > (1 + ("epoch" in found)) else None
         if heading is not None or not (found.keys() - {"epoch"}):
             return None
         return self._without_step(text, found) if _TOLD & found.keys() else None

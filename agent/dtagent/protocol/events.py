@@ -207,6 +207,9 @@ class Metric:
         spike=5.0,
     )
     epoch: float | None = metric(PLAIN, "Times that the samples were gone through.", label="epoch")
+    total_steps: float | None = metric(
+        PLAIN, "Steps of the whole training.", label="steps in all", names=("max_steps",)
+    )
     communication_percent: float | None = metric(
         PERCENT,
         "Share of the time in which a collective of the rank was under way.",

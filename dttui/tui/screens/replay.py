@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -11,10 +10,12 @@ from textual.content import Content
 
 from dttui.app import App, JobFollower
 from dttui.i18n import _
-from dttui.jobs import JobDirectory, LogFollower, PastFollower, PastLogs
+from dttui.jobs import JobDirectory, PastFollower, PastLogs
 from dttui.tui import symbols
 from dttui.tui.attachments import Attachments
 from dttui.tui.commands import N_
+from dttui.tui.log_feed import Takes
+from dttui.tui.screens.job_logs import JobLogs
 from dttui.tui.screens.run import RunScreen
 from dttui.tui.widgets.prose import Prose
 
@@ -82,7 +83,7 @@ class ReplayScreen(RunScreen):
         if direction < 0:
             self._past = self.follower = PastFollower(self.directory, clock)
             self._forget_the_end()
-            self._open_log()
+            self.query_one(JobLogs).reopen()
         self._timer.resume()
         self._plot_timer.resume()
         self.poll()
@@ -98,8 +99,7 @@ class ReplayScreen(RunScreen):
     def _listen(self) -> None:  # type: ignore[override]  # nobody asks anything, and nobody is asked
         """There is no controller to be there for."""
 
-    def _follow_logs(self, takes: Callable[[str, str], bool]) -> LogFollower | PastLogs:
-        node = self._log_choice[0] if self._log_choice is not None else ""
+    def _past_logs(self, node: str, takes: Takes) -> PastLogs:
         return PastLogs(self.directory, self.view.attempt, node, self._told_by, takes, self.view.redaction())
 
     def _show_why(self) -> None:

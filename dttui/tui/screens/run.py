@@ -22,7 +22,7 @@ from dttui.app import App, JobFollower
 from dttui.diagnosis import Diagnosis
 from dttui.errors import DttuiError, NotFinishedError
 from dttui.i18n import _
-from dttui.jobs import JobDirectory, JobView, LogFollower, PastLogs, board_widths, speed_of, watching
+from dttui.jobs import JobDirectory, JobView, PastLogs, board_widths, speed_of
 from dttui.sanitize import clean
 from dttui.timestamps import elapsed_s
 from dttui.tui import symbols
@@ -30,15 +30,14 @@ from dttui.tui.attachments import Attachments
 from dttui.tui.checks import check_notes, show_checks
 from dttui.tui.commands import N_
 from dttui.tui.event_lines import event_line
-from dttui.tui.log_lines import log_lines
-from dttui.tui.messages import LogChosen
+from dttui.tui.log_feed import Takes
 from dttui.tui.plots import show_plots
 from dttui.tui.rows import line, node_row
 from dttui.tui.screens.dialogs import ChoiceDialog, Question
+from dttui.tui.screens.job_logs import JobLogs
 from dttui.tui.why import why
 from dttui.tui.widgets.check_board import CheckBoard
 from dttui.tui.widgets.key_bar import KeyBar
-from dttui.tui.widgets.log_panel import MAX_LINES, LogPanel, LogSource
 from dttui.tui.widgets.metric_plots import MetricPlots
 from dttui.tui.widgets.node_grid import NodeGrid
 from dttui.tui.widgets.prose import Prose
@@ -90,8 +89,6 @@ class RunScreen(Screen[None]):
         self._attachments = attachments
         self._just_launched = just_launched
         self.follower = self._make_follower()
-        self._logs: LogFollower | PastLogs | None = None
-        self._log_choice: tuple[str, str | None] | None = None
         self._progress = ""
         self._opened_why = False
         self._asks_why = False
@@ -101,6 +98,9 @@ class RunScreen(Screen[None]):
         self._silence = ""
         """Why nobody knows what becomes of the job; empty while its controller does."""
         self._wants_end = False
+
+    _past_logs: Callable[[str, Takes], PastLogs] | None = None
+    """What has logs as they were at the time that is shown, where that is not now."""
 
     def _make_follower(self) -> JobFollower:
         return self._face.follow(self.directory)
@@ -121,7 +121,7 @@ class RunScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Lay out head, nodes and tabs."""
-        yield TitleBar(Content(self.directory.job_id))
+        yield TitleBar(Content(self.directory.job_id), job_id=self.directory.job_id)
         yield Static(id="run-status", markup=False)
         yield Prose(id="run-places")
         yield NodeGrid(id="run-nodes")
@@ -129,7 +129,7 @@ class RunScreen(Screen[None]):
             with TabPane("1 " + _("Loss"), id="loss"):
                 yield MetricPlots(id="run-plots")
             with TabPane("2 " + _("Logs"), id="logs"):
-                yield LogPanel(id="run-logs")
+                yield JobLogs(self.directory, lambda: self.view, self._past_logs, id="run-logs")
             with TabPane("3 " + _("Events"), id="events"), VerticalScroll(id="run-event-scroll"):
                 yield EventLines(id="run-events")
             with TabPane("4 " + _("Why"), id="why"), VerticalScroll(id="run-why-scroll"):
@@ -249,15 +249,24 @@ class RunScreen(Screen[None]):
             self._show_events()
             self._show_checks()
             self._show_why()
-        self._read_log()
+        self.query_one(JobLogs).read()
         if not self._has_plots:
             self._draw_plots()
         if self._has_told_all and not new:
             self._show_places()
+            self._see_the_end()
             self._timer.pause()
             self.refresh_bindings()
             self._plot_timer.pause()
             self._draw_plots()
+
+    def on_screen_resume(self) -> None:
+        """Keep in mind that a person has come back to a job that is over."""
+        self._see_the_end()
+
+    def _see_the_end(self) -> None:
+        if self.follower.is_over and self.is_current:
+            self.directory.see()
 
     def _show_head(self) -> None:
         view = self.view
@@ -318,6 +327,7 @@ class RunScreen(Screen[None]):
         metric = self.view.newest_metric
         if metric is None:
             return Content("")
+        is_narrow = self.has_class("-narrow")
         pieces: list[Content] = []
         measure, speed = speed_of(metric) or ("", None)
         for name, value in (
@@ -326,13 +336,17 @@ class RunScreen(Screen[None]):
             (_("loss"), None if metric.loss_as_told is None else symbols.number(metric.loss_as_told)),
             (measure_name(measure), None if speed is None else scaled(speed)),
         ):
-            if value is not None and len(pieces) < (2 if self.has_class("-narrow") else 3):
+            if value is not None and len(pieces) < (2 if is_narrow else 3):
                 pieces.append(Content.assemble((f"{name} ", "$muted"), (value, "bold")))
-        if (share := self.view.communication) is not None and not self.has_class("-narrow"):
+        if (share := self.view.communication) is not None and not is_narrow:
             known = _("estimated {share:.0f}%").format(share=share.estimated) if share.estimated is not None else ""
             name = _("communication")
             told = (f"{name} ", "$muted"), (f"{share.measured:.0f}%", "bold")
             pieces.append(Content.assemble(*told, f" ({known})" if known else ""))
+        progress = self.view.training_progress
+        if progress is not None and not self.follower.is_over:
+            words = progress.words()
+            pieces.insert(0, Content(words[0] if is_narrow else " · ".join(words)).stylize("bold"))
         return Content("   ").join(pieces)
 
     def _show_events(self) -> None:
@@ -383,59 +397,15 @@ class RunScreen(Screen[None]):
     def _tell_why(self, found: Diagnosis) -> None:
         self.query_one("#run-why", Prose).show(why(found))
         if found.log is not None:
-            self._offer_logs()
-            self.query_one(LogPanel).open_at(*found.log)
+            logs = self.query_one(JobLogs)
+            logs.offer_logs()
+            logs.open_at(*found.log)
         if not self._opened_why and (self.view.failures or self.view.state.value == "FAILED"):
             self._opened_why = True
             self.action_tab("why")
 
     def _draw_plots(self) -> None:
         self._has_plots = show_plots(self.query_one(MetricPlots), self.view)
-
-    @on(LogChosen)
-    def _choose_log(self, event: LogChosen) -> None:
-        event.stop()
-        self._log_choice = (event.node, event.stream)
-        self._open_log()
-        self._read_log()
-
-    def _open_log(self) -> None:
-        if self._log_choice is not None:
-            stream = self._log_choice[1]
-            self._logs = self._follow_logs(lambda process, kind: stream in (None, f"{process}.{kind}"))
-            self.query_one(LogPanel).clear()
-
-    def _follow_logs(self, takes: Callable[[str, str], bool]) -> LogFollower | PastLogs:
-        return LogFollower(
-            self.directory,
-            self.view.attempt,
-            takes=takes,
-            last_lines=MAX_LINES,
-            redaction=self.view.redaction(),
-            allowance=watching(),
-        )
-
-    def _offer_logs(self) -> None:
-        nodes = [
-            LogSource(
-                name,
-                line(node.plan.name),
-                node.logged_ranks,
-                tuple(process.name for process in node.plan.processes if process.rank is None),
-            )
-            for name, node in self.view.nodes.items()
-        ]
-        self.query_one(LogPanel).offer(nodes)
-
-    def _read_log(self) -> None:
-        panel = self.query_one(LogPanel)
-        self._offer_logs()
-        if self._logs is not None and self._logs.attempt != self.view.attempt:
-            self._open_log()
-        if self._logs is not None and self._log_choice is not None:
-            node, stream = self._log_choice
-            among = panel.processes(node) if stream is None else ()
-            panel.add(log_lines(self._logs.poll([node]), self.directory.job_id, among=among))
 
     def _job_name(self) -> str:
         return line(self.view.plan.job_name) if self.view.plan is not None else self.directory.job_id

@@ -71,6 +71,11 @@ class EnvironmentList(ScrollView, can_focus=True):
         return self._order[self.cursor] if self.cursor < len(self._order) else None
 
     @property
+    def ticked(self) -> frozenset[str]:
+        """Keys of those that are ticked."""
+        return self._ticked
+
+    @property
     def shown(self) -> Sequence[str]:
         """Keys in the order in which they are shown."""
         return self._order
@@ -128,7 +133,7 @@ class EnvironmentList(ScrollView, can_focus=True):
     def action_tick(self) -> None:
         """Tick or untick the environment under the cursor."""
         if self.highlighted is not None:
-            self.post_message(EnvironmentToggled(self.highlighted))
+            self.post_message(EnvironmentToggled((self.highlighted,)))
 
     def action_master(self) -> None:
         """Make the environment under the cursor the master."""

@@ -56,6 +56,15 @@ class EnvironmentRow:
     """Whether it matters how long it has been in this state."""
     search: str
     """All that a filter looks at, folded."""
+    states: tuple[str, ...] = ()
+    """What its state is called, in any language."""
+    kinds: tuple[str, ...] = ()
+    """What its kind is called, in any language."""
+    free_gpus: int | None = None
+    """GPUs that nobody has; `None` where that is not known."""
+    cpus: int | None = None
+    memory_gb: float | None = None
+    """Of the host."""
 
     def state_text(self, width: int) -> str:
         """Return the state, and since when or by whom; where that is too long, its end is cut and never the state."""

@@ -1,23 +1,29 @@
-"""A job's logs: which node and which stream, and the lines, following their end."""
+"""A job's logs: which node and which stream, the lines, and what is looked for in them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.widgets import Label, Log, Select, Static
+from textual.widgets import Input, Label, Select, Static
 
-from dttui.i18n import _
+from dttui.i18n import _, ngettext
+from dttui.tui.commands import N_
 from dttui.tui.log_lines import short_name
-from dttui.tui.messages import LogChosen
+from dttui.tui.log_scan import NumberedLines, Sought
+from dttui.tui.messages import LogChosen, LogSaveWanted, LogTimeChosen
+from dttui.tui.widgets.log_view import LogLooked, LogView
 
-MAX_LINES = 5000
 ALL_STREAMS = ""
 """The value of all streams together; a stream's name is never empty."""
+ALL_NODES = ""
+"""That of all nodes."""
 
 
 @dataclass(frozen=True)
@@ -40,21 +46,46 @@ class LogSource:
 class LogPanel(Vertical):
     """Tells its screen which log is wanted; the screen gives it lines."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "search", N_("search"), id="log.search", tooltip=N_("Look for words in the log")),
+        Binding("t", "time", N_("time"), show=False, id="log.time", tooltip=N_("Go to a time: 13:05, or 10m ago")),
+        Binding("s", "save", N_("save"), id="log.save", tooltip=N_("Write the lines that are shown into a file")),
+        Binding("y", "copy", N_("copy"), show=False, id="log.copy", tooltip=N_("Copy the line found, or what is seen")),
+        Binding("escape", "close", show=False, id="log.close", tooltip=N_("Forget what was looked for")),
+        Binding("[", "stream(-1)", show=False, id="log.stream-before", tooltip=N_("Show the stream before")),
+        Binding("]", "stream(1)", N_("next stream"), show=False, id="log.stream", tooltip=N_("Show the next stream")),
+        Binding("{", "node(-1)", show=False, id="log.node-before", tooltip=N_("Show the node before")),
+        Binding("}", "node(1)", N_("next node"), id="log.node", tooltip=N_("Show the next node")),
+    ]
+
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._sources: dict[str, LogSource] = {}
         self._is_chosen = False
         """Whether a person has chosen a log."""
+        self._asks_time = False
+        """Whether what is typed is a time, and no words."""
 
     def compose(self) -> ComposeResult:
-        """Lay out the choices and the lines."""
+        """Lay out the choices, the lines and the field."""
         with Horizontal(id="log-choice"):
             yield Label(_("Node"))
             yield Select[str]([], id="log-node", prompt=_("choose"), compact=True)
             yield Label(_("Stream"))
             yield Select[str]([], id="log-stream", prompt=_("choose"), compact=True)
+            yield Static(id="log-place")
         yield Static(Content.styled(_("Nothing has been written yet."), "$muted"), id="log-empty")
-        yield Log(id="log", max_lines=MAX_LINES, highlight=False)
+        yield LogView(id="log")
+        yield Input(id="log-search", compact=True)
+
+    def on_mount(self) -> None:
+        """Show the field where it is asked for."""
+        self.query_one("#log-search").display = False
+
+    @property
+    def view(self) -> LogView:
+        """The lines."""
+        return self.query_one(LogView)
 
     def offer(self, nodes: Sequence[LogSource]) -> None:
         """Offer nodes, the master first; what is shown already stays, where it still is one of them."""
@@ -66,9 +97,11 @@ class LogPanel(Vertical):
         is_new = list(found) != list(self._sources)
         self._sources = found
         if is_new:
+            every = [(Content(_("all nodes")), ALL_NODES)] if len(nodes) > 1 else []
             with self.prevent(Select.Changed):
-                select.set_options([(Content(node.name), node.key) for node in nodes])
-                select.value = kept if isinstance(kept, str) and kept in found else nodes[0].key
+                select.set_options([*((Content(node.name), node.key) for node in nodes), *every])
+                is_there = isinstance(kept, str) and (kept in found or (kept == ALL_NODES and bool(every)))
+                select.value = kept if is_there else nodes[0].key
         chosen = stream if isinstance(stream, str) and select.value == kept else ALL_STREAMS
         self._offer_streams(str(select.value), chosen)
 
@@ -83,20 +116,89 @@ class LogPanel(Vertical):
             select.value = node
         self._offer_streams(node, stream or ALL_STREAMS)
 
-    def processes(self, node: str) -> tuple[str, ...]:
-        """Return the names of what writes logs on a node."""
-        return self._sources[node].processes if node in self._sources else ()
+    def processes(self, node: str | None) -> tuple[str, ...]:
+        """Return the names of what writes logs on a node, or on all."""
+        sources = self._sources.values() if node is None else filter(None, [self._sources.get(node)])
+        return tuple(process for source in sources for process in source.processes)
 
-    def clear(self) -> None:
-        """Show no lines; another log was chosen."""
-        self.query_one(Log).clear()
-        self.query_one("#log-empty").display = True
+    def show(self, store: NumberedLines) -> None:
+        """Show other lines; another log was chosen."""
+        self.view.show(store)
+        self._tell_place()
 
-    def add(self, lines: Sequence[str]) -> None:
-        """Show further lines; the view follows while it is at the end."""
-        if lines:
-            self.query_one("#log-empty").display = False
-            self.query_one(Log).write_lines(lines)
+    def grown(self, earlier: int = 0) -> None:
+        """Show what is new, of which so many lines come before what there was; the view follows while it may."""
+        self.view.grown(earlier)
+        self._tell_place()
+
+    def action_search(self) -> None:
+        """Ask for words."""
+        self._ask(_("words to look for; enter goes to the next, N to the one before"), is_time=False)
+
+    def action_time(self) -> None:
+        """Ask for a time."""
+        self._ask(_("time to go to: 13:05, 2026-11-21 13:05:00, or 10m ago"), is_time=True)
+
+    def action_save(self) -> None:
+        """Have the lines written into a file."""
+        self.post_message(LogSaveWanted(self.view.numbers()))
+
+    def action_copy(self) -> None:
+        """Give the terminal's clipboard the line that was found, or all that is seen."""
+        lines = self.view.shown_lines()
+        self.app.copy_to_clipboard("\n".join(lines))
+        told = ngettext("{count} line copied", "{count} lines copied", len(lines)).format(count=len(lines))
+        self.notify(told, markup=False)
+
+    def action_stream(self, direction: int) -> None:
+        """Show the next stream of the node, or the one before."""
+        self._turn("#log-stream", direction)
+
+    def action_node(self, direction: int) -> None:
+        """Show the next node, or the one before."""
+        self._turn("#log-node", direction)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Close only what is open; else the key leads back."""
+        if action == "close":
+            return self.is_mounted and (self.query_one("#log-search").display or self.view.scan is not None)
+        return True
+
+    def action_close(self) -> None:
+        """Close the field, or forget what was looked for."""
+        field = self.query_one("#log-search", Input)
+        if field.display:
+            field.display = False
+            self.view.focus()
+        else:
+            self.view.look_for(None)
+
+    @on(Input.Submitted, "#log-search")
+    def _typed(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.action_close()
+        if self._asks_time:
+            self.post_message(LogTimeChosen(event.value))
+        else:
+            self.view.look_for(Sought.text(event.value) if event.value else None)
+
+    @on(LogLooked)
+    def _tell_place(self) -> None:
+        view = self.view
+        self.query_one("#log-empty").display = not view.count
+        told: list[str] = []
+        if view.scan is not None:
+            place, count = view.scan.place(view.at) if view.at is not None else None, len(view.scan.found)
+            told.append(f"{place:,}/{count:,}" if place is not None else _("{count:,} found").format(count=count))
+            if not view.scan.is_done:
+                told.append(f"{view.scan.share:.0%}")
+        told += [] if not view.level else [_("warnings and errors") if view.level == 1 else _("errors")]
+        told.append(_("following") if view.is_following else _("standing still"))
+        if view.count:
+            last = min(view.count, round(view.scroll_offset.y) + view.size.height)
+            told.append(_("line {number:,} of {count:,}").format(number=last, count=view.count))
+        told += [_("wrapped")] if view.wraps else []
+        self.query_one("#log-place", Static).update(Content.styled(" · ".join(told), "$muted"))
 
     @on(Select.Changed, "#log-node")
     def _node_chosen(self, event: Select.Changed) -> None:
@@ -111,15 +213,37 @@ class LogPanel(Vertical):
         self._is_chosen = True
         self._tell()
 
-    def _offer_streams(self, node: str, chosen: str = ALL_STREAMS) -> None:
+    def _ask(self, placeholder: str, *, is_time: bool) -> None:
+        field = self.query_one("#log-search", Input)
+        if self._asks_time is not is_time:
+            field.value = ""
+        self._asks_time, field.placeholder, field.display = is_time, placeholder, True
+        field.focus()
+
+    def _turn(self, selector: str, direction: int) -> None:
+        select = self.query_one(selector, Select)
+        values = self._streams(str(self.query_one("#log-node", Select).value))
+        known = [value for _label, value in values] if selector == "#log-stream" else self._node_keys()
+        if select.value in known:
+            select.value = known[(known.index(str(select.value)) + direction) % len(known)]
+
+    def _node_keys(self) -> list[str]:
+        return [*self._sources, *([ALL_NODES] if len(self._sources) > 1 else [])]
+
+    def _streams(self, node: str) -> list[tuple[str, str]]:
         streams = [(_("all ranks"), ALL_STREAMS)]
-        for rank in self._sources[node].ranks:
+        source = self._sources.get(node)
+        for rank in source.ranks if source is not None else ():
             streams.append((_("rank {rank} output").format(rank=rank), f"{rank}.out"))
             streams.append((_("rank {rank} errors").format(rank=rank), f"{rank}.err"))
-        for name in self._sources[node].others:
+        for name in source.others if source is not None else ():
             shown = short_name(name)
             streams.append((_("{process} output").format(process=shown), f"{name}.out"))
             streams.append((_("{process} errors").format(process=shown), f"{name}.err"))
+        return streams
+
+    def _offer_streams(self, node: str, chosen: str = ALL_STREAMS) -> None:
+        streams = self._streams(node)
         select = self.query_one("#log-stream", Select)
         with self.prevent(Select.Changed):
             select.set_options([(Content(label), value) for label, value in streams])
@@ -130,4 +254,4 @@ class LogPanel(Vertical):
         node = self.query_one("#log-node", Select).value
         stream = self.query_one("#log-stream", Select).value
         if isinstance(node, str) and isinstance(stream, str):
-            self.post_message(LogChosen(node, stream or None))
+            self.post_message(LogChosen(node or None, stream or None))

@@ -180,4 +180,6 @@ async def test_nobody_is_two_steps_ahead_of_the_host_that_sends_slowest(
         assert [step for step, *_ in slow.sent] == [10, 10, 20]
         assert [step for step, *_ in fast.sent] == [step for step, *_ in last.sent] == [10, 10, 20, 20]
         slow.sends.set()
-        await until(lambda: all(disk.sent[-2:] == [(40, PART, n)] * 2 for n, disk in enumerate(copying.disks)), "copies")
+        await until(
+            lambda: all(disk.sent[-2:] == [(40, PART, rank)] * 2 for rank, disk in enumerate(copying.disks)), "copies"
+        )

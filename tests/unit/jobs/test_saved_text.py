@@ -44,17 +44,17 @@ def test_each_place_is_told_once_with_its_hosts_and_when_it_goes() -> None:
 
 @pytest.mark.parametrize(
     ("later", "goes_later", "lines"),
-    [({"newest": 1.5}, 3.0, 2), ({"newest": 59.0}, 3500.0, 2), ({"newest": 61.0}, 0.0, 3), ({}, None, 3), ({}, 3700.0, 3)],
+    [(1.5, 3.0, 2), (59.0, 3500.0, 2), (61.0, 0.0, 3), (0.0, None, 3), (0.0, 3700.0, 3)],
     ids=["a second", "a minute", "more than a minute", "of which one never goes", "more than an hour until they go"],
 )
 def test_hosts_that_end_at_about_the_same_time_are_told_together(
-    later: dict[str, float], goes_later: float | None, lines: int
+    later: float, goes_later: float | None, lines: int
 ) -> None:
     # Just before a minute and an hour end.
     end = NOW // 3600 * 3600 + 3599.5
     one = {**OUTPUT, "newest": end, "goes_at": end + 7 * 86400}
     goes_at = None if goes_later is None else end + 7 * 86400 + goes_later
-    other = {**one, "newest": end + later.get("newest", 0.0), "goes_at": goes_at}
+    other = {**one, "newest": end + later, "goes_at": goes_at}
     assert len(list(saved_lines([*saved_of(event("a", one)), *saved_of(event("b", other))], "job-1"))) == lines
 
 

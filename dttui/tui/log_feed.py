@@ -1,0 +1,84 @@
+"""Where the lines of the log come from that a person has chosen: a file, or what several of them get from now on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from dttui.jobs import JobDirectory, JobView, LogFollower, LogPages, LogStore, PastLogs, RecentLines, watching
+from dttui.tui.log_lines import log_lines
+from dttui.tui.messages import LogChosen
+
+RECENT_LINES = 100_000
+"""Of several logs together, that are kept."""
+FIRST_LINES, FIRST_OF_ALL = 5000, 200
+"""Of each log of a node, and of all nodes, that are there at first."""
+Takes = Callable[[str, str], bool]
+
+
+class LogFeed:
+    """Fills a store, look by look.
+
+    Args:
+        directory: of the job.
+        view: of it.
+        choice: what a person has chosen.
+        past: what has the logs of a node as they were at the time of a replay; `None` for a job as it is.
+    """
+
+    def __init__(
+        self,
+        directory: JobDirectory,
+        view: JobView,
+        choice: LogChosen,
+        past: Callable[[str, Takes], PastLogs] | None = None,
+    ) -> None:
+        self.attempt = view.attempt
+        self._choice = choice
+        self._job_id = directory.job_id
+        self._pages: LogPages | None = None
+        self._followers: list[tuple[Sequence[str], LogFollower | PastLogs]] = []
+        self._recent = RecentLines(RECENT_LINES)
+        nodes = list(view.nodes) if choice.node is None else [choice.node]
+        if past is not None:
+            self._followers = [([node], past(node, self._takes)) for node in nodes]
+        elif choice.node is not None and choice.stream is not None:
+            path = directory.logs(view.attempt, choice.node) / choice.stream
+            self._pages = LogPages(path, view.redaction())
+        else:
+            last = FIRST_LINES if choice.node is not None else FIRST_OF_ALL
+            follower = LogFollower(
+                directory,
+                view.attempt,
+                takes=self._takes,
+                last_lines=last,
+                redaction=view.redaction(),
+                allowance=watching(),
+            )
+            self._followers = [(nodes, follower)]
+
+    @property
+    def store(self) -> LogStore:
+        """The lines."""
+        return self._pages or self._recent
+
+    @property
+    def uncounted(self) -> LogPages | None:
+        """What has lines before those that are known, which nobody has counted yet."""
+        return self._pages if self._pages is not None and not self._pages.is_counted else None
+
+    def poll(self, processes: Sequence[str]) -> bool:
+        """Take in what is new; return whether there is anything.
+
+        Args:
+            processes: names of what writes to the logs; lines tell whose they are where several do.
+        """
+        if self._pages is not None:
+            return self._pages.grow()
+        before = self._recent.end
+        among = processes if self._choice.stream is None else ()
+        found = [part for nodes, follower in self._followers for part in follower.poll(nodes)]
+        self._recent.add(log_lines(found, self._job_id, among=among, names_nodes=self._choice.node is None))
+        return self._recent.end != before
+
+    def _takes(self, process: str, stream: str) -> bool:
+        return self._choice.stream in (None, f"{process}.{stream}")
