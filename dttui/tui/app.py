@@ -256,7 +256,7 @@ class DttuiApp(App[None]):
 
     def job_line(self, but: str) -> Content:
         """Return what runs and what has failed, of all jobs but one, as the bar tells it."""
-        return job_line([brief for brief in self.briefs if brief.job_id != but])
+        return job_line([brief for brief in self.briefs if brief.job_id != but], self.size.width)
 
     def _next_job(self) -> str | None:
         """Return the job that the bar tells of first; of several, from the screen of one the one behind it."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from dttui.app import App, ControllerClient, Prompter
+from dttui.diagnosis.stack_report import NodeStacks
 from dttui.jobs import JobDirectory
 
 
@@ -36,6 +38,10 @@ class Attachments:
     async def stop(self, directory: JobDirectory, *, force: bool) -> None:
         """Ask for a job to be stopped. Raises NotFinishedError where no controller is there."""
         await asyncio.to_thread(self._face.stop, directory, force=force)
+
+    async def stacks(self, directory: JobDirectory) -> Sequence[NodeStacks]:
+        """Return where the ranks of a job stand. Raises DttuiError where nobody tells."""
+        return await self._face.stacks(directory, None, self._prompter)
 
     async def close(self) -> None:
         """Leave all; the jobs go on."""

@@ -35,6 +35,7 @@ from dttui.tui.plots import show_plots
 from dttui.tui.rows import line, node_row
 from dttui.tui.screens.dialogs import ChoiceDialog, Question
 from dttui.tui.screens.job_logs import JobLogs
+from dttui.tui.screens.stacks import StacksDialog
 from dttui.tui.why import why
 from dttui.tui.widgets.check_board import CheckBoard
 from dttui.tui.widgets.key_bar import KeyBar
@@ -73,6 +74,7 @@ class RunScreen(Screen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("x", "stop", N_("stop"), id="run.stop", tooltip=N_("Stop the job, after a question")),
+        Binding("k", "stacks", N_("stacks"), id="run.stacks", tooltip=N_("Ask where each rank stands in its code")),
         Binding("1", "tab('loss')", N_("loss"), show=False, id="run.loss", tooltip=N_("Show loss and throughput")),
         Binding("2", "tab('logs')", N_("logs"), show=False, id="run.logs", tooltip=N_("Show the logs")),
         Binding("3", "tab('events')", N_("events"), show=False, id="run.events", tooltip=N_("Show what happened")),
@@ -151,8 +153,8 @@ class RunScreen(Screen[None]):
             self._listen()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer to stop only what has not ended."""
-        return not self.follower.is_over if action == "stop" else True
+        """Offer to stop, and to ask, only what has not ended."""
+        return not self.follower.is_over if action in ("stop", "stacks") else True
 
     def action_tab(self, name: str) -> None:
         """Show a tab, and let the keys scroll what is in it."""
@@ -162,6 +164,10 @@ class RunScreen(Screen[None]):
     @on(TabbedContent.TabActivated)
     def _tab_shown(self, event: TabbedContent.TabActivated) -> None:
         self.set_class(event.pane.id == "why", "-on-why")
+
+    def action_stacks(self) -> None:
+        """Show where the ranks stand."""
+        self.app.push_screen(StacksDialog(lambda: self._attachments.stacks(self.directory)))
 
     @work
     async def action_stop(self) -> None:

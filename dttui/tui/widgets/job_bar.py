@@ -29,6 +29,10 @@ class JobBar(Static):
         self.display = False
         self.watch(self.app, "briefs", self._show)
 
+    def on_resize(self) -> None:
+        """Tell as much as there is room for."""
+        self._show()
+
     async def on_click(self) -> None:
         """Go there."""
         await self.run_action("app.watch_job")
