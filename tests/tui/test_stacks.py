@@ -44,8 +44,8 @@ async def test_ranks_that_stand_at_one_place_are_told_together(monkeypatch: pyte
         await until(pilot, lambda: "rank 2 on a" in screen_text(app), "the stacks")
         shown = screen_text(app)
         assert isinstance(app.screen, StacksDialog)
-        assert shown.count("all_reduce  distributed_c10d.py:9") == 1
-        assert "main [/foo]  train.py:88" in shown
+        assert shown.count("all_reduce distributed_c10d.py:9") == 1
+        assert "main [/foo] train.py:88" in shown
         await pilot.press("r")
         await until(pilot, lambda: "no controller is there. dttui attach" in screen_text(app), "why not")
         await pilot.press("escape")
