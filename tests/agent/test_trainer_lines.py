@@ -50,6 +50,28 @@ def test_lines_of_ones_own_are_read_where_they_name_step_and_loss(line: str, num
     assert read(line) == numbers
 
 
+@pytest.mark.parametrize(
+    ("lines", "total"),
+    [
+        (["global_step 10/50 loss=1.0"], 50),
+        (["iteration       10/     100 | consumed samples: 1 | lm loss: 2.3E+00 |"], 100),
+        (["Epoch [1/5], Step [100/600], Loss: 0.12"], None),
+        (["epoch 3 iteration 10/50 loss 1.0"], None),
+        (["Epoch 3", "iteration 10/50 loss 1.0"], None),
+        (["step 5/200: loss 2.1"], None),
+        (["iter 7/10 | loss 1.0"], None),
+    ],
+    ids=["all over", "of Megatron-LM", "of an epoch", "of its epoch", "under a heading", "maybe of an epoch", "too"],
+)
+def test_how_many_steps_there_are_is_told_where_they_are_not_those_of_an_epoch(
+    lines: list[str], total: int | None
+) -> None:
+    reader = TrainerLines()
+    found = [reader.read(line.encode()) or {} for line in lines][-1]
+    assert "step" in found
+    assert found.get("total_steps") == total
+
+
 @given(st.binary(max_size=300) | st.text("{}'loss: =|%/[]0123456789it,.\x1b\r eE-nastp", max_size=200).map(str.encode))
 def test_no_line_makes_the_reader_raise(line: bytes) -> None:
     found = TrainerLines().read(line)

@@ -39,6 +39,8 @@ _IS_SETTING = re.compile(
     r"Namespace\(|Arguments\(|Config\(| --\w|\b(?:args|arguments|config|hparams)\b\S{0,2}[:=]", re.IGNORECASE
 )
 """A line of settings, which are no metrics."""
+ITERATION = "iteration"
+"""Megatron-LM's name for a step, which it counts over the whole training."""
 SPEEDS = ("steps_per_s", "samples_per_s", "tokens_per_s", "tokens_per_s_per_gpu")
 """What tells of how fast it goes."""
 _TOLD = {"loss", "learning_rate", *SPEEDS}
@@ -201,7 +203,7 @@ class TrainerLines:
         if step is not None:
             found["step"] = step
             is_all_over = numbers.step_rank == ALL_OVER
-            total = {"total_steps": numbers.step_of} if is_all_over and numbers.step_of else {}
+            total = {"total_steps": numbers.step_of} if numbers.step_of and self._counts_all(numbers) else {}
             if is_all_over and numbers.others:
                 return found | total
             if found.keys() <= {"step", "epoch", "learning_rate"} and "lr=[" not in text:
@@ -210,6 +212,11 @@ class TrainerLines:
         if heading is not None or not (found.keys() - {"epoch"}):
             return None
         return self._without_step(text, found) if _TOLD & found.keys() else None
+
+    def _counts_all(self, numbers: Numbers) -> bool:
+        """Whether what stands behind a step counts those of the whole training, and not of one epoch."""
+        has_epochs = "epoch" in numbers.metrics or self._epoch is not None or self._heading is not None
+        return numbers.step_rank == ALL_OVER or (numbers.step_name == ITERATION and not has_epochs)
 
     def _of_held_out(self, numbers: Numbers) -> dict[str, float]:
         """A loss of held-out data: of the step that was the last, or of none."""
