@@ -152,11 +152,11 @@ _FREE_FIRST: dict[str, int] = {symbol: rank for rank, symbol in enumerate("‚óè‚ó
 SORTS: tuple[tuple[str, Callable[[], str], Callable[[EnvironmentRow], Any]], ...] = (
     ("inventory", lambda: _("inventory order"), lambda row: 0),
     ("state", lambda: _("free first"), lambda row: (_FREE_FIRST.get(row.state.symbol, 9), row.load or 0.0)),
-    ("free", lambda: _("most free GPUs first"), lambda row: None if row.free_gpus is None else -row.free_gpus),
     ("gpus", lambda: _("most GPUs first"), lambda row: -row.gpu_count),
-    ("util", lambda: _("least load first"), lambda row: row.load),
     ("name", lambda: _("name"), lambda row: row.name.casefold()),
     ("zone", lambda: _("zone"), lambda row: row.zone.casefold() or None),
+    ("free", lambda: _("most free GPUs first"), lambda row: None if row.free_gpus is None else -row.free_gpus),
+    ("util", lambda: _("least load first"), lambda row: row.load),
     ("kind", lambda: _("kind"), lambda row: row.kind.casefold() or None),
     ("image", lambda: _("image"), lambda row: row.image.casefold() or None),
     ("up", lambda: _("longest up first"), lambda row: row.booted_at),
