@@ -261,7 +261,8 @@ class DttuiApp(App[None]):
     def _next_job(self) -> str | None:
         """Return the job that the bar tells of first; of several, from the screen of one the one behind it."""
         ids = [brief.job_id for brief in self.briefs]
-        shown = getattr(self.screen, "directory", None)
+        beneath = next((screen for screen in reversed(self.screen_stack) if not screen.is_modal), None)
+        shown = getattr(beneath, "directory", None)
         at = ids.index(shown.job_id) + 1 if isinstance(shown, JobDirectory) and shown.job_id in ids else 0
         return next((job_id for job_id in [*ids[at:], *ids[:at]] if shown is None or job_id != shown.job_id), None)
 

@@ -262,12 +262,12 @@ async def draw_reviews(target: Path, options: argparse.Namespace) -> None:
 
 
 async def draw_readme(target: Path) -> None:
-    """Draw the pictures that the READMEs show."""
+    """Draw the pictures that the READMEs show, while a job runs."""
+    job_files.running(job("a100-17", "a100-18", name="vision"), make_inventory(), took_s=20.0).watch()
     for language, ending in (("en", ".svg"), ("zh", ".zh.svg")):
         set_language(language)
         inventory = make_inventory(chinese=language == "zh")
-        given, steps = scenes(inventory)["compose"]
-        svg = await draw({"inventory": inventory, **given}, steps, README_SIZE, "dusk")
+        svg = await draw({"inventory": inventory, "draft": job(*CHOSEN)}, nothing, README_SIZE, "dusk")
         (target / f"compose{ending}").write_text(svg, encoding="utf-8")
 
 
