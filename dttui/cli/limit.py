@@ -56,9 +56,9 @@ class TimeLimit:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self._silence()
         if self._before is not None:
             sys.unraisablehook = self._before
+        self._silence()
         if isinstance(error, TimeIsUpError):
             message = _("not finished within {seconds:g} s").format(seconds=self._seconds or 0.0)
             hint = self._options.unfinished or _("Run the same command again.")

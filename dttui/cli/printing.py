@@ -329,6 +329,7 @@ def distributed_info(plan: Plan | SeenPlan) -> dict[str, Any]:
 def job_document(view: JobView, directory: JobDirectory) -> dict[str, Any]:
     """Return a job's outcome as data."""
     newest = view.newest_metric
+    progress = None if view.state.is_final else view.training_progress
     found = _diagnosed(view, directory)
     return {
         "job_id": view.job_id,
@@ -355,7 +356,7 @@ def job_document(view: JobView, directory: JobDirectory) -> dict[str, Any]:
             for name, node in view.nodes.items()
         ],
         "metric": to_wire(newest) if newest else None,
-        "progress": asdict(progress) if (progress := view.training_progress) is not None else None,
+        "progress": asdict(progress) if progress is not None else None,
         "failures": [to_wire(failure) for failure in view.failures],
         "cause": found.cause.code if found is not None and found.cause is not None else None,
         "advice": found.advice if found is not None else (),

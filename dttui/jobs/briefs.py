@@ -1,4 +1,4 @@
-"""What runs on this login node, and what has failed that nobody has looked at yet, each in a few figures."""
+"""What runs on this login node, and the last job, if that has failed and nobody has looked yet, in a few figures."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ class JobBriefs:
             directory = JobDirectory(path)
             version = version_of(directory.events)
             known = self._over.get(path.name)
-            summary = known[1] if known is not None and known[0] == version else self._summary(directory, now)
+            try:
+                summary = known[1] if known is not None and known[0] == version else self._summary(directory, now)
+            except OSError:  # Of somebody else, say: whoever looks for it by name is told.
+                continue
             if summary.state.is_final:
                 over[path.name] = version, summary
             if summary.state is not JobState.UNKNOWN or (version is not None and now - version[1] / 1e9 < NEWS_S):

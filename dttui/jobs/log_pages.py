@@ -7,7 +7,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -26,6 +26,8 @@ TAIL_BYTES = 256 * 1024
 """Of a file, what is looked at first: its end."""
 EACH = 256
 """Lines from one whose place is known to the next."""
+LOOKED_AT = 16 * EACH
+"""Lines that are looked at together for whether any of them may be wanted."""
 _NEWLINE = re.compile(rb"\n")
 
 
@@ -42,6 +44,10 @@ class LineMatcher(Protocol):
 
 class LogStore(Protocol):
     """Lines by their numbers."""
+
+    @property
+    def generation(self) -> int:
+        """Another one once the numbers are those of other lines."""
 
     @property
     def first(self) -> int:
@@ -64,8 +70,10 @@ class LogStore(Protocol):
 class RecentLines:
     """The newest lines of several logs, in the order in which they came."""
 
+    generation = 0
+
     def __init__(self, most: int) -> None:
-        self._lines: deque[str] = deque(maxlen=most)
+        self._lines: deque[tuple[int, str]] = deque(maxlen=most)
         self.end = 0
 
     @property
@@ -76,23 +84,27 @@ class RecentLines:
     def add(self, lines: Iterable[str]) -> None:
         """Take further lines; the oldest go where there is no room."""
         for line in lines:
-            self._lines.append(line)
+            self._lines.append((self.end, line))
             self.end += 1
 
     def lines(self, start: int, count: int) -> list[str]:
         """Return lines."""
-        at = max(0, start - self.first)
-        return list(islice(self._lines, at, at + count))
+        return [line for _number, line in self._numbered(start, count)]
 
     def find(self, wanted: LineMatcher, start: int, most: int) -> list[int]:
         """Return which of so many lines have what is wanted."""
-        found = enumerate(self.lines(start, most), max(start, self.first))
-        return [number for number, line in found if wanted.pattern.search(line)]
+        return [number for number, line in self._numbered(start, most) if wanted.pattern.search(line)]
 
     def at_time(self, moment: float) -> int | None:
         """Return the first line that carries a Unix time from then on."""
-        times = ((number, line_time(line.encode())) for number, line in enumerate(self._lines, self.first))
+        times = ((number, line_time(line.encode())) for number, line in list(self._lines))
         return next((number for number, at in times if at is not None and at >= moment), None)
+
+    def _numbered(self, start: int, count: int) -> list[tuple[int, str]]:
+        # In one step, as lines may be added by another thread meanwhile; those before the first are gone.
+        at = max(0, start - self.first)
+        found = list(islice(self._lines, at, at + count))
+        return [item for item in found if start <= item[0] < start + count]
 
 
 class _Index:
@@ -136,6 +148,9 @@ class LogPages:
         self._begin = 0
         """Offset of the first line that is known."""
         self._index = _Index(0)
+        self._is_stale = False
+        """Whether something was dropped from the middle since it was counted."""
+        self.generation = 0
 
     first = 0
 
@@ -153,12 +168,14 @@ class LogPages:
         """Take in what was written since, at most some MiB; return whether there are other lines than before."""
         try:
             with self._path.open("rb", buffering=0) as stream:
-                info, before = os.fstat(stream.fileno()), (self._inode, self.end)
-                if info.st_ino != self._inode or info.st_size < self._index.read_to:
-                    self._inode, self._begin = info.st_ino, _line_after(stream, max(0, info.st_size - TAIL_BYTES))
+                info, before = os.fstat(stream.fileno()), (self.generation, self.end)
+                if self._is_stale or info.st_ino != self._inode or info.st_size < self._index.read_to:
+                    self.generation += self._inode is not None
+                    self._is_stale, self._inode = False, info.st_ino
+                    self._begin = _line_after(stream, max(0, info.st_size - TAIL_BYTES))
                     self._index = _Index(self._begin)
                 self._index.count(stream, min(info.st_size, self._index.read_to + MOST_AT_ONCE))
-                return before != (self._inode, self.end)
+                return before != (self.generation, self.end)
         except FileNotFoundError:
             return False
 
@@ -196,8 +213,8 @@ class LogPages:
         """Return which of so many lines have what is wanted."""
         found = []
         until = min(start + most, self.end)
-        for first in range(max(0, start), until, EACH):
-            raw = self._raw(first, min(EACH, until - first))
+        for first in range(max(0, start), until, LOOKED_AT):
+            raw = self._raw(first, min(LOOKED_AT, until - first))
             if wanted.may_be_in(b"\n".join(raw)):
                 found += [number for number, line in enumerate(raw, first) if wanted.pattern.search(shown_line(line))]
         return found
@@ -234,8 +251,9 @@ class LogPages:
             with self._path.open("rb", buffering=0) as stream:
                 while offset < until:
                     begin, data = _whole_lines(stream, offset, until)
-                    if not data:
-                        break
+                    if not data or (begin > offset and not found):
+                        self._is_stale = True
+                        return []
                     shown = hidden(self._path, begin, data, self._redaction)
                     found += shown.removesuffix(b"\n").split(b"\n")
                     offset = begin + len(data)
@@ -256,21 +274,24 @@ def save_lines(store: LogStore, path: str, numbers: Sequence[int] | None = None)
         UsageError: there is something of that name, or it cannot be written.
     """
     chosen = range(store.first, store.end) if numbers is None else numbers
+    count = 0
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         descriptor = os.open(os.path.expanduser(path), flags, 0o600)
         with open(descriptor, "w", encoding="utf-8", errors="replace") as file:
-            for at in range(0, len(chosen), EACH):
-                part = chosen[at : at + EACH]
-                first = part[0]
+            for _block, group in groupby(chosen, lambda number: number // EACH):
+                part = list(group)
+                first = max(part[0], store.first)
                 there = store.lines(first, part[-1] - first + 1)
-                file.writelines(f"{there[number - first]}\n" for number in part if number - first < len(there))
+                lines = [there[number - first] for number in part if 0 <= number - first < len(there)]
+                file.writelines(f"{line}\n" for line in lines)
+                count += len(lines)
     except FileExistsError as error:
         raise UsageError(_("{path} is there already").format(path=path), _("Choose another name.")) from error
     except OSError as error:
         reason = error.strerror or str(error)
         raise UsageError(_("{path} cannot be written: {reason}").format(path=path, reason=reason)) from error
-    return len(chosen)
+    return count
 
 
 def _whole_lines(stream: BinaryIO, offset: int, until: int) -> tuple[int, bytes]:
@@ -278,9 +299,10 @@ def _whole_lines(stream: BinaryIO, offset: int, until: int) -> tuple[int, bytes]
 
     One that is not whole is left out, unless it is too long to wait for its end.
     """
-    start, data = read_kept(stream.fileno(), offset, READ_BYTES)
+    wanted = min(READ_BYTES, until - offset)
+    start, data = read_kept(stream.fileno(), offset, wanted)
     data = data[: max(0, until - start)]
-    if len(data) < READ_BYTES and start + len(data) < until:
+    if len(data) < wanted and start + len(data) < until:
         return start, data  # What is dropped behind it ends its last line.
     whole = data.rfind(b"\n") + 1
     return start, data[:whole] if whole or len(data) < READ_BYTES else data

@@ -251,7 +251,7 @@ class DttuiApp(App[None]):
 
     def watch_briefs(self, before: tuple[JobBrief, ...], now: tuple[JobBrief, ...]) -> None:
         """Offer to go to a job, or no more."""
-        if bool(before) is not bool(now):
+        if [brief.job_id for brief in before] != [brief.job_id for brief in now]:
             self.screen.refresh_bindings()
 
     def job_line(self, but: str) -> Content:

@@ -63,6 +63,8 @@ def parse_filter(text: str) -> Filter:
             tests.append(_has(word))
             continue
         turned, name, sign, value = found.groups()
+        if not value and (name in TEXTS or name in NUMBERS):
+            continue  # What is still being typed hides nothing.
         test = _test(name, sign, value)
         if isinstance(test, str):
             problem = problem or test
@@ -95,8 +97,7 @@ def _test(name: str, sign: str, value: str) -> Callable[[EnvironmentRow], bool] 
     try:
         wanted = float(value.removesuffix("%").removesuffix("gb"))
     except ValueError:
-        # What is still being typed hides nothing.
-        return _("{term} is compared with a number").format(term=name) if value else (lambda _row: True)
+        return _("{term} is compared with a number").format(term=name)
     read, compare = NUMBERS[name], _COMPARES[sign]
     return lambda row: (number := read(row)) is not None and compare(number, wanted)
 

@@ -13,6 +13,9 @@ MOST_FOUND = 2_000_000
 """Lines that are remembered."""
 
 
+_CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f]")
+
+
 @dataclass(frozen=True)
 class Sought:
     """What lines are looked for: those that have one of some words, in any case."""
@@ -28,13 +31,19 @@ class Sought:
         return cls((text.lower(),), re.compile(re.escape(text), flags))
 
     def may_be_in(self, block: bytes) -> bool:
-        """Whether a block of lines may have one of them."""
+        """Whether a block of lines may have one of them; with what is taken out of lines that are shown, any may."""
         lower = block.lower()
-        return any(not word.isascii() or word.encode() in lower for word in self.words)
+        return _CONTROL.search(block) is not None or any(
+            not word.isascii() or word.encode() in lower for word in self.words
+        )
 
 
 class NumberedLines(Protocol):
     """Lines by their numbers."""
+
+    @property
+    def generation(self) -> int:
+        """Another one once the numbers are those of other lines."""
 
     @property
     def first(self) -> int:
@@ -89,11 +98,15 @@ class Scan:
         """Whether there is nothing more to look through, for now."""
         return self._seen >= self._store.end or len(self.found) >= MOST_FOUND
 
-    def step(self) -> None:
-        """Look through the next slice."""
+    def look(self) -> tuple[int, list[int]]:
+        """Return what is found in the next slice, and where that ends: to be taken in, and for a thread of its own."""
         start = max(self._seen, self._store.first)
         until = min(start + SLICE, self._store.end)
-        self.found += self._store.find(self.wanted, start, until - start)
+        return until, self._store.find(self.wanted, start, until - start)
+
+    def take(self, until: int, found: list[int]) -> None:
+        """Take in what a look has found."""
+        self.found += found
         self._seen = until
 
     def forget(self) -> None:

@@ -75,9 +75,6 @@ class LogChosen(Message):
 class LogSaveWanted(Message):
     """A person wants to have the lines in a file that a log shows."""
 
-    numbers: list[int] | None
-    """Of lines; `None` for all of them."""
-
 
 @dataclass
 class LogTimeChosen(Message):

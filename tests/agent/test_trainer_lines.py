@@ -58,10 +58,20 @@ def test_lines_of_ones_own_are_read_where_they_name_step_and_loss(line: str, num
         (["Epoch [1/5], Step [100/600], Loss: 0.12"], None),
         (["epoch 3 iteration 10/50 loss 1.0"], None),
         (["Epoch 3", "iteration 10/50 loss 1.0"], None),
+        (["Starting epoch 1", "iteration 10/50 loss 1.0"], None),
         (["step 5/200: loss 2.1"], None),
         (["iter 7/10 | loss 1.0"], None),
     ],
-    ids=["all over", "of Megatron-LM", "of an epoch", "of its epoch", "under a heading", "maybe of an epoch", "too"],
+    ids=[
+        "all over",
+        "of Megatron-LM",
+        "of an epoch",
+        "of its epoch",
+        "under a heading",
+        "behind a word of it",
+        "maybe of an epoch",
+        "too",
+    ],
 )
 def test_how_many_steps_there_are_is_told_where_they_are_not_those_of_an_epoch(
     lines: list[str], total: int | None

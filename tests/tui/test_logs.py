@@ -114,12 +114,40 @@ async def test_errors_are_gone_to_and_shown_alone() -> None:
         assert view.count == 400
 
 
+async def test_the_last_line_is_the_error_before_the_end_and_a_level_keeps_the_place() -> None:
+    lines = [f"step {number}" for number in range(400)]
+    lines[300], lines[310], lines[399] = "a warning", "an error\tafter a tab", "RuntimeError: the end"
+    writer, app = begin(*lines)
+    async with app.run_test(size=SIZE) as pilot:
+        view = await choose(app, pilot, NODE, "13.err")
+        await pilot.press("E")
+        await settle(app, pilot)
+        assert view.at == 399
+        await pilot.press("E")
+        await settle(app, pilot)
+        assert view.at == 310
+        assert "an error        after a tab" in screen_text(app)
+        top = view.top
+        await pilot.press("l", "l", "l")
+        await settle(app, pilot)
+        assert (view.top, view.count, view.is_following) == (top, 400, False)
+        path = writer.directory.logs(0, NODE) / "13.err"
+        path.with_suffix(".new").write_text("another file\nand an error\n")
+        path.with_suffix(".new").rename(path)
+        await look(app, pilot)
+        assert log_of(app) == ["another file", "and an error"]
+        await settle(app, pilot)
+        assert view.scan is not None
+        assert view.scan.found == [1]
+
+
 async def test_long_lines_are_broken_on_request_and_the_end_is_still_followed() -> None:
     lines = [f"{number} " + "长行" * 100 + f" end-{number}" for number in range(50)]
     writer, app = begin(*lines)
     async with app.run_test(size=SIZE) as pilot:
         view = await choose(app, pilot, NODE, "13.err")
         assert "end-49" not in screen_text(app)
+        assert "49 长行" in screen_text(app), "the bar below hides no line"
         await pilot.press("w")
         await settle(app, pilot)
         assert "end-49" in screen_text(app).replace("\n", "")

@@ -69,6 +69,8 @@ class TrainerLines:
         self._alone: int | None = None
         """The number in brackets before a loss, of the line before; once it stays, it is a rank's."""
         self._alone_is_rank = False
+        self._tells_epochs = False
+        """Whether any line has spoken of epochs."""
         self.is_in_samples = False
         """Whether what counts as a step is a sample."""
 
@@ -90,6 +92,7 @@ class TrainerLines:
         What is not finite stays so. Beyond the known names there are those of the trainer itself, as `eval_loss`.
         """
         text = plain(line)
+        self._tells_epochs = self._tells_epochs or "poch" in text
         epoch = _EPOCH.match(text)
         if epoch:
             self._epoch = int(epoch[1])
@@ -215,8 +218,7 @@ class TrainerLines:
 
     def _counts_all(self, numbers: Numbers) -> bool:
         """Whether what stands behind a step counts those of the whole training, and not of one epoch."""
-        has_epochs = "epoch" in numbers.metrics or self._epoch is not None or self._heading is not None
-        return numbers.step_rank == ALL_OVER or (numbers.step_name == ITERATION and not has_epochs)
+        return numbers.step_rank == ALL_OVER or (numbers.step_name == ITERATION and not self._tells_epochs)
 
     def _of_held_out(self, numbers: Numbers) -> dict[str, float]:
         """A loss of held-out data: of the step that was the last, or of none."""

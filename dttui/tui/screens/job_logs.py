@@ -19,6 +19,8 @@ from dttui.tui.screens.dialogs import PathDialog
 from dttui.tui.widgets.log_panel import LogPanel, LogSource
 
 SAVED = ".log"
+MOST_LOOKS = 16
+"""At once, for what was there at the choice: each brings about 1 MiB of a file."""
 
 
 class JobLogs(LogPanel):
@@ -43,6 +45,7 @@ class JobLogs(LogPanel):
         self._directory = directory
         self._job = view
         self._past = past
+        self.merges_nodes = past is None
         self._feed: LogFeed | None = None
         self._counted: LogFeed | None = None
         """Whose earlier lines are being counted, or were."""
@@ -83,33 +86,45 @@ class JobLogs(LogPanel):
 
     @work(exclusive=True, group="log-count")
     async def _count(self, feed: LogFeed) -> None:
+        await self._count_all(feed)
+        if feed is self._counted and feed.uncounted is not None:  # The file was replaced meanwhile.
+            self._counted = None
+
+    async def _count_all(self, feed: LogFeed) -> None:
         if (pages := feed.uncounted) is not None:
             take = await asyncio.to_thread(pages.count_earlier)
-            if feed is self._feed:
-                self.grown(take())
-            if feed is self._counted and feed.uncounted is not None:  # The file was replaced meanwhile.
-                self._counted = None
+            if feed is self._feed and (earlier := take()):
+                self.grown(earlier)
 
     @on(LogChosen)
     def _chosen(self, event: LogChosen) -> None:
         event.stop()
         self._choice = event
         self.reopen()
-        self.read()
+        for _look in range(MOST_LOOKS):  # Of a job that is over nobody looks again.
+            before = self._feed.store.end if self._feed is not None else 0
+            self.read()
+            if self._feed is None or self._feed.store.end == before:
+                break
 
     @on(LogTimeChosen)
-    def _go_to_time(self, event: LogTimeChosen) -> None:
+    def _time_chosen(self, event: LogTimeChosen) -> None:
         event.stop()
-        if self._feed is None:
-            return
+        if self._feed is not None:
+            self._go_to_time(self._feed, event.text)
+
+    @work(exclusive=True, group="log-time")
+    async def _go_to_time(self, feed: LogFeed, text: str) -> None:
         try:
-            found = self._feed.store.at_time(parse_since(event.text, time.time(), _("time")))
+            moment = parse_since(text, time.time(), _("time"))
         except DttuiError as error:
             self.notify(line(f"{error.message}. {error.hint}"), severity="error", markup=False)
             return
+        await self._count_all(feed)
+        found = await asyncio.to_thread(feed.store.at_time, moment)
         if found is None:
             self.notify(_("No line carries a time from then on."), severity="warning", markup=False)
-        else:
+        elif feed is self._feed:
             self.view.go_to(found)
 
     @on(LogSaveWanted)
@@ -118,17 +133,17 @@ class JobLogs(LogPanel):
         if self._feed is not None and self._choice is not None:
             parts = (self._directory.job_id, self._choice.node, self._choice.stream)
             name = "-".join(part.replace("/", "_") for part in parts if part) + SAVED
-            self._save(self._feed, event.numbers, os.path.abspath(name))
+            self._save(self._feed, os.path.abspath(name))
 
     @work(group="log-save")
-    async def _save(self, feed: LogFeed, numbers: list[int] | None, suggested: str) -> None:
+    async def _save(self, feed: LogFeed, suggested: str) -> None:
         text = _("The lines that are shown are written to")
-        dialog = PathDialog(_("Save the log"), text, _("Save"), suggested)
-        path = await self.app.push_screen_wait(dialog)
-        if not path:
+        path = await self.app.push_screen_wait(PathDialog(_("Save the log"), text, _("Save"), suggested))
+        if not path or feed is not self._feed:
             return
+        await self._count_all(feed)
         try:
-            count = await asyncio.to_thread(save_lines, feed.store, path, numbers)
+            count = await asyncio.to_thread(save_lines, feed.store, path, self.view.numbers())
         except DttuiError as error:
             self.notify(line(f"{error.message}. {error.hint}"), severity="error", markup=False)
             return

@@ -58,6 +58,9 @@ class LogPanel(Vertical):
         Binding("}", "node(1)", N_("next node"), id="log.node", tooltip=N_("Show the next node")),
     ]
 
+    merges_nodes = True
+    """Whether the logs of all nodes can be shown together."""
+
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._sources: dict[str, LogSource] = {}
@@ -97,7 +100,7 @@ class LogPanel(Vertical):
         is_new = list(found) != list(self._sources)
         self._sources = found
         if is_new:
-            every = [(Content(_("all nodes")), ALL_NODES)] if len(nodes) > 1 else []
+            every = [(Content(_("all nodes")), ALL_NODES)] if len(nodes) > 1 and self.merges_nodes else []
             with self.prevent(Select.Changed):
                 select.set_options([*((Content(node.name), node.key) for node in nodes), *every])
                 is_there = isinstance(kept, str) and (kept in found or (kept == ALL_NODES and bool(every)))
@@ -141,7 +144,7 @@ class LogPanel(Vertical):
 
     def action_save(self) -> None:
         """Have the lines written into a file."""
-        self.post_message(LogSaveWanted(self.view.numbers()))
+        self.post_message(LogSaveWanted())
 
     def action_copy(self) -> None:
         """Give the terminal's clipboard the line that was found, or all that is seen."""
@@ -185,7 +188,12 @@ class LogPanel(Vertical):
     @on(LogLooked)
     def _tell_place(self) -> None:
         view = self.view
-        self.query_one("#log-empty").display = not view.count
+        empty = self.query_one("#log-empty", Static)
+        empty.display = not view.count
+        has_lines = view.store is not None and view.store.end > view.store.first
+        told_of = _("No line tells of any.") if has_lines else _("Nothing has been written yet.")
+        if empty.display and str(empty.content) != told_of:
+            empty.update(Content.styled(told_of, "$muted"))
         told: list[str] = []
         if view.scan is not None:
             place, count = view.scan.place(view.at) if view.at is not None else None, len(view.scan.found)
@@ -195,8 +203,7 @@ class LogPanel(Vertical):
         told += [] if not view.level else [_("warnings and errors") if view.level == 1 else _("errors")]
         told.append(_("following") if view.is_following else _("standing still"))
         if view.count:
-            last = min(view.count, round(view.scroll_offset.y) + view.size.height)
-            told.append(_("line {number:,} of {count:,}").format(number=last, count=view.count))
+            told.append(_("line {number:,} of {count:,}").format(number=view.last, count=view.count))
         told += [_("wrapped")] if view.wraps else []
         self.query_one("#log-place", Static).update(Content.styled(" · ".join(told), "$muted"))
 
@@ -228,7 +235,7 @@ class LogPanel(Vertical):
             select.value = known[(known.index(str(select.value)) + direction) % len(known)]
 
     def _node_keys(self) -> list[str]:
-        return [*self._sources, *([ALL_NODES] if len(self._sources) > 1 else [])]
+        return [*self._sources, *([ALL_NODES] if len(self._sources) > 1 and self.merges_nodes else [])]
 
     def _streams(self, node: str) -> list[tuple[str, str]]:
         streams = [(_("all ranks"), ALL_STREAMS)]

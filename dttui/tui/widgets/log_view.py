@@ -81,6 +81,12 @@ class LogView(ScrollView, can_focus=True):
         self._filter: Scan | None = None
         self._wish: tuple[int, int] | None = None
         """Line and direction from which the next one is gone to, once it is found."""
+        self._kept: int | None = None
+        """Line that is to stay at the top while it is found out which are shown."""
+        self._home: int | None = None
+        """Line at the top as levels were begun to be changed; `None` once a person has gone elsewhere."""
+        self._is_looking = False
+        self._generation = 0
         self._is_led = False
         """Whether it is not a person who scrolls."""
         self._first = 0
@@ -101,10 +107,24 @@ class LogView(ScrollView, can_focus=True):
         """Number of the first line on the screen."""
         return self._number(round(self.scroll_offset.y))
 
+    @property
+    def room(self) -> Size:
+        """Cells for lines: without scrollbars."""
+        return self.scrollable_content_region.size
+
+    @property
+    def last(self) -> int:
+        """The how manieth of the lines that are shown stands at the bottom."""
+        row = round(self.scroll_offset.y)
+        rows = len({number for number, _piece in self._rows}) if self.wraps else self.room.height
+        return min(self.count, row + rows)
+
     def show(self, store: NumberedLines | None) -> None:
         """Show other lines, from their end on; what is looked for is looked for in them."""
-        self.store, self.at, self._width, self.is_following = store, None, 0, True
-        self._first = store.first if store is not None else 0
+        self.store, self.at, self._wish, self._width = store, None, None, 0
+        self._kept = self._home = None
+        self.is_following = True
+        self._first, self._generation = (store.first, store.generation) if store is not None else (0, 0)
         self.scan = Scan(store, self.scan.wanted) if store is not None and self.scan is not None else None
         self._refilter()
         self.grown()
@@ -113,21 +133,27 @@ class LogView(ScrollView, can_focus=True):
         """Take in that there are other lines, of which so many come before those that there were."""
         store = self.store
         self._blocks.clear()
+        if store is not None and store.generation != self._generation:
+            self.show(store)
+            return
+        # Of what was kept then: the oldest lines may have gone.
+        top = self.top if self._filter is not None else round(self.scroll_offset.y) + self._first
         if store is not None:
-            dropped, self._first = store.first - self._first, store.first
+            self._first = store.first
             if earlier:
                 self.at = None if self.at is None else self.at + earlier
+                self._kept = None if self._kept is None else self._kept + earlier
+                self._home = None if self._home is None else self._home + earlier
+                self._wish = None if self._wish is None else (self._wish[0] + earlier, self._wish[1])
                 self.scan = Scan(store, self.scan.wanted) if self.scan is not None else None
                 self._refilter()
-            if dropped:
-                for scan in (self.scan, self._filter):
-                    if scan is not None:
-                        scan.forget()
-            if not self.is_following and self._filter is None:
-                self._go_to_row(round(self.scroll_y) + earlier - dropped)
+            for scan in (self.scan, self._filter):
+                if scan is not None:
+                    scan.forget()
         self._lay_out()
-        if any(scan is not None and not scan.is_done for scan in (self.scan, self._filter)):
-            self._look_through()
+        if not self.is_following:
+            self._go_to_row(self._row_of(top + earlier))
+        self._look_through()
 
     def look_for(self, wanted: Sought | None, direction: int = 1) -> None:
         """Look for something, and go to where it is next; `None` for nothing any more."""
@@ -142,10 +168,10 @@ class LogView(ScrollView, can_focus=True):
 
     def action_go(self, direction: int) -> None:
         """Go to the next of what is found, or the one before."""
-        if self.scan is not None:
-            at = self.at if self.at is not None else self.top - direction
-            if self.is_following and self.at is None:
-                at = (self.store.end if self.store is not None else 0) - (direction < 0)
+        if self.scan is not None and self.store is not None:
+            at = self.at
+            if at is None:
+                at = self.store.end if self.is_following else self.top - direction
             self._wish = at, direction
             self._come()
             self._look_through()
@@ -155,10 +181,15 @@ class LogView(ScrollView, can_focus=True):
         self.look_for(ERRORS, direction)
 
     def action_level(self) -> None:
-        """Show fewer lines, or all again."""
+        """Show fewer lines, or all again; the first that is seen stays, or what comes after it."""
+        if self.level == 0 or self._home is None:
+            self._home = self.top
+        self._kept = None if self.is_following else self._home
         self.level = (self.level + 1) % len(LEVELS)
         self._refilter()
-        self.grown()
+        self._blocks.clear()
+        self._lay_out()
+        self._look_through()
         self.post_message(LogLooked())
 
     def action_wrap(self) -> None:
@@ -177,28 +208,36 @@ class LogView(ScrollView, can_focus=True):
 
     def go_to(self, number: int) -> None:
         """Show a line, as the one that was gone to."""
-        self.at, self.is_following = number, False
-        self._go_to_row(self._row_of(number) - self.size.height // 3)
+        self.at, self.is_following, self._kept, self._home = number, False, None, None
+        row, room = self._row_of(number), self.room.height // 3
+        while row > 0 and (room := room - self._height_of(row - 1)) >= 0:
+            row -= 1
+        self._go_to_row(row)
         self.refresh()
         self.post_message(LogLooked())
 
     def shown_lines(self) -> list[str]:
         """Return what is on the screen; the line that was gone to, where it is among it."""
-        rows = range(round(self.scroll_offset.y), min(self.count, round(self.scroll_offset.y) + self.size.height))
-        numbers = [self._number(row) for row in rows]
+        row = round(self.scroll_offset.y)
+        numbers = [self._number(at) for at in range(row, self.last)]
         return [self._text(number) for number in ([self.at] if self.at in numbers and self.at is not None else numbers)]
 
     def numbers(self) -> list[int] | None:
         """Return the lines that are shown at all; `None` for all of them."""
-        return None if self._filter is None else self._filter.found
+        return None if self._filter is None else [*self._filter.found]
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Follow the end again once a person has come there, and no more once they have left it."""
         super().watch_scroll_y(old_value, new_value)
-        if not self._is_led:
-            self.is_following = new_value >= self._end_row()
+        if not self._is_led and self._kept is None:
+            self.is_following, self._home = new_value >= self._end_row(), None
         self._wrap_rows()
         self.post_message(LogLooked())
+
+    def on_mount(self) -> None:
+        """Have the end in sight also where a scrollbar takes a line of it."""
+        for bar in ("show_horizontal_scrollbar", "show_vertical_scrollbar"):
+            self.watch(self, bar, self._lay_out, init=False)
 
     def on_resize(self) -> None:
         """Lay the lines out anew."""
@@ -241,33 +280,67 @@ class LogView(ScrollView, can_focus=True):
         is_told = text.startswith("…")
         return ground + self.get_component_rich_style("log-view--told", partial=True) if is_told else ground
 
-    @work(exclusive=True, group="log-search")
-    async def _look_through(self) -> None:
-        while True:
-            scan = next((scan for scan in (self._filter, self.scan) if scan is not None and not scan.is_done), None)
-            if scan is None:
-                break
-            await asyncio.to_thread(scan.step)
-            if scan is self._filter:
-                self._lay_out()
-            self._come()
-            self.refresh()
+    def _look_through(self) -> None:
+        """Have all looked through that was not yet; one at a time does, whatever else comes meanwhile."""
+        if not self._is_looking:
+            self._is_looking = True
+            self._look()
+
+    @work(group="log-search")
+    async def _look(self) -> None:
+        try:
+            while (scan := self._unfinished()) is not None:
+                store, generation = self.store, self._generation
+                until, found = await asyncio.to_thread(scan.look)
+                if scan not in (self._filter, self.scan) or store is not self.store or generation != self._generation:
+                    continue  # It is no more of what is shown.
+                scan.take(until, found)
+                if scan is self._filter:
+                    self._lay_out()
+                    if self._kept is not None:
+                        self._go_to_row(self._row_of(self._kept))
+                self._come()
+                self.refresh()
+                self.post_message(LogLooked())
+            self._come(is_last=True)
+            if self._kept is not None:
+                self._go_to_row(self._row_of(self._kept))
+                self.call_after_refresh(self._let_go)
             self.post_message(LogLooked())
-        self._come(is_last=True)
-        self.post_message(LogLooked())
+        finally:
+            self._is_looking = False
+
+    def _let_go(self) -> None:
+        """Let a person scroll again, who may come to the end."""
+        self._kept = None
+
+    def _unfinished(self) -> Scan | None:
+        return next((scan for scan in (self._filter, self.scan) if scan is not None and not scan.is_done), None)
 
     def _come(self, *, is_last: bool = False) -> None:
         """Go where a person wants to, once it is known that nothing nearer will be found."""
         if self._wish is None or self.scan is None:
             return
         number, direction = self._wish
-        found = self.scan.nearest(number, direction)
+        found = self._nearest_shown(number, direction)
         is_ahead = found is not None and (found > number if direction > 0 else found < number)
-        if found is not None and (is_last or self.scan.is_done or (is_ahead and direction > 0)):
+        is_all = is_last or self._unfinished() is None
+        if found is not None and (is_all or (is_ahead and direction > 0)):
             self._wish = None
             self.go_to(found)
         elif is_last:
             self._wish = None
+
+    def _nearest_shown(self, number: int, direction: int) -> int | None:
+        """Return the next line that is found and not left out by the level."""
+        found = self.scan.nearest(number, direction) if self.scan is not None else None
+        if self._filter is None or self.scan is None:
+            return found
+        for _each in self.scan.found:
+            if found is None or self._filter.place(found) is not None:
+                return found
+            found = self.scan.nearest(found, direction)
+        return None
 
     def _refilter(self) -> None:
         wanted = LEVELS[self.level]
@@ -291,7 +364,8 @@ class LogView(ScrollView, can_focus=True):
                 self._blocks.clear()
             first = max(block * BLOCK, self.store.first)
             missing = first - block * BLOCK
-            self._blocks[block] = [""] * missing + self.store.lines(first, BLOCK - missing)
+            lines = [line.expandtabs() for line in self.store.lines(first, BLOCK - missing)]
+            self._blocks[block] = [""] * missing + lines
         lines = self._blocks.get(block, [])
         return lines[at] if at < len(lines) else ""
 
@@ -301,8 +375,12 @@ class LogView(ScrollView, can_focus=True):
             self.call_later(self._lay_out)
 
     def _lay_out(self) -> None:
-        height = self.count + (self.size.height - 1 if self.wraps else 0)
-        self.virtual_size = Size(0 if self.wraps else self._width, height)
+        self._is_led = True  # Where there are fewer lines, the place may have to change.
+        try:
+            height = self.count + (self.room.height - 1 if self.wraps else 0)
+            self.virtual_size = Size(0 if self.wraps else self._width, height)
+        finally:
+            self._is_led = False
         if self.is_following:
             self._go_to_row(self._end_row())
         self._wrap_rows()
@@ -317,12 +395,15 @@ class LogView(ScrollView, can_focus=True):
 
     def _end_row(self) -> int:
         """Return the row at the top when the end is at the bottom."""
+        room, row = self.room.height, self.count
         if not self.wraps:
-            return max(0, self.count - self.size.height)
-        room, row = self.size.height, self.count
-        while row > 0 and (room := room - len(self._pieces(self._number(row - 1)))) >= 0:
+            return max(0, row - room)
+        while row > 0 and (room := room - self._height_of(row - 1)) >= 0:
             row -= 1
         return min(row, max(0, self.count - 1))
+
+    def _height_of(self, row: int) -> int:
+        return len(self._pieces(self._number(row))) if self.wraps else 1
 
     def _wrap_rows(self) -> None:
         self._rows = []
@@ -334,4 +415,4 @@ class LogView(ScrollView, can_focus=True):
 
     def _pieces(self, number: int) -> list[str]:
         text = self._text(number)
-        return chop_cells(text, max(1, self.size.width)) if text else [""]
+        return chop_cells(text, max(1, self.room.width)) if text else [""]

@@ -10,7 +10,7 @@ import pytest
 
 from dttui.jobs import log_pages
 from dttui.jobs.log_masks import write_masks
-from dttui.jobs.log_pages import LogPages, RecentLines
+from dttui.jobs.log_pages import LogPages, RecentLines, save_lines
 from dttui.jobs.sparse_files import last_hole_end
 from dttui.tui.log_scan import Sought
 
@@ -143,6 +143,23 @@ def test_lines_are_found_by_words_in_any_case(kind: str, path: Path) -> None:
     assert store.find(Sought.text("error"), 701, 1000) == []
     assert store.find(Sought.text("错误"), 0, 5000) == ([5] if kind == "a file" else [])
     assert store.find(Sought(("gone", "again"), re.compile("gone|again")), 0, 5000) == [700, 1999]
+
+
+def test_what_is_taken_out_of_a_line_hides_nothing_from_a_search(path: Path) -> None:
+    path.write_bytes(b"plain\n\x1b[31mERROR\x1b[0m: disk full\n 10%\r 20%\n")
+    assert known(path).find(Sought.text("error: disk"), 0, 9) == [1]
+
+
+def test_lines_are_saved_as_far_as_they_are_there(path: Path, tmp_path: Path) -> None:
+    lines = written(path, 1000)
+    pages = known(path)
+    target = tmp_path / "saved"
+    assert save_lines(pages, str(target), [3, 4, 700, 999, 5000]) == 4
+    assert target.read_text().splitlines() == [lines[3], lines[4], lines[700], lines[999]]
+    recent = RecentLines(10)
+    recent.add(str(number) for number in range(25))
+    assert save_lines(recent, str(tmp_path / "recent"), [3, 16, 17, 24]) == 3
+    assert (tmp_path / "recent").read_text() == "16\n17\n24\n"
 
 
 def test_of_several_logs_the_newest_lines_stay() -> None:

@@ -19,6 +19,10 @@ CASES = [
     ({"run": {"command": ["python", "-m", "x", "--epochs", "4"]}, "framework": "command"}, (None, 4.0)),
     ({"settings": {"steps": 100}, "run": {"script": "t.py", "args": ["--steps", "50"]}}, (50, None)),
     ({"settings": {"lr": 0.1}}, None),
+    ({"settings": {"warmup": {"steps": 500}, "trainer": {"max_steps": 9}, "n_steps": 2048}}, (9, None)),
+    ({"run": {"script": "t.py", "args": ["--training.steps", "100", "--validation.steps", "20"]}}, (100, None)),
+    ({"settings": {"max_steps": 100, "gradient_accumulation_steps": 8, "epochs": 3}}, (None, 3.0)),
+    ({"settings": {"max_steps": 100, "gradient_accumulation_steps": 1}}, (100, None)),
     ({}, None),
 ]
 
