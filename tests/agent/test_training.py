@@ -150,6 +150,7 @@ def test_megatron_reports_a_loss_that_it_leaves_out_as_no_number(files: AttemptF
     first, second = found_in(files, "megatron", rank=7)
     assert first == {
         "step": 10,
+        "total_steps": 500,
         "loss": 9.876543,
         "learning_rate": 1.5e-4,
         "gradient_norm": 1.234,
