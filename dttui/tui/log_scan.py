@@ -13,7 +13,8 @@ MOST_FOUND = 2_000_000
 """Lines that are remembered."""
 
 
-_CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f]")
+_TAKEN_OUT = (b"\x1b", b"\r", b"\b", b"\x00", b"\x07")
+"""What colours and bars are made of: lines are shown without."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,8 @@ class Sought:
     def may_be_in(self, block: bytes) -> bool:
         """Whether a block of lines may have one of them; with what is taken out of lines that are shown, any may."""
         lower = block.lower()
-        return _CONTROL.search(block) is not None or any(
-            not word.isascii() or word.encode() in lower for word in self.words
-        )
+        has_word = any(not word.isascii() or word.encode() in lower for word in self.words)
+        return has_word or any(character in block for character in _TAKEN_OUT)
 
 
 class NumberedLines(Protocol):
