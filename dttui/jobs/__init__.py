@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from dttui.jobs.log_following import watching as watching
     from dttui.jobs.log_following import whole_line as whole_line
     from dttui.jobs.log_pages import LogPages as LogPages
-    from dttui.jobs.log_pages import LogStore as LogStore
     from dttui.jobs.log_pages import RecentLines as RecentLines
     from dttui.jobs.log_pages import save_lines as save_lines
     from dttui.jobs.log_times import parse_since as parse_since

@@ -42,31 +42,6 @@ class LineMatcher(Protocol):
         """Whether a block of lines may have one of them: a quick look, which finds too many."""
 
 
-class LogStore(Protocol):
-    """Lines by their numbers."""
-
-    @property
-    def generation(self) -> int:
-        """Another one once the numbers are those of other lines."""
-
-    @property
-    def first(self) -> int:
-        """Number of the first line that is kept."""
-
-    @property
-    def end(self) -> int:
-        """Number behind that of the last."""
-
-    def lines(self, start: int, count: int) -> list[str]:
-        """Return lines as they are shown, fewer where there are not so many."""
-
-    def find(self, wanted: LineMatcher, start: int, most: int) -> list[int]:
-        """Return which of so many lines have what is wanted."""
-
-    def at_time(self, moment: float) -> int | None:
-        """Return the first line that carries a Unix time from then on; `None` where none does."""
-
-
 class RecentLines:
     """The newest lines of several logs, in the order in which they came."""
 
@@ -262,7 +237,7 @@ class LogPages:
         return found[start - numbers[at] :][: end - start]
 
 
-def save_lines(store: LogStore, path: str, numbers: Sequence[int] | None = None) -> int:
+def save_lines(store: LogPages | RecentLines, path: str, numbers: Sequence[int] | None = None) -> int:
     """Write lines as they are shown into a new file; return how many. Nobody else may read it.
 
     Args:

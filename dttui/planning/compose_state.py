@@ -137,17 +137,17 @@ class ComposeState:
         """Whether an environment is shown as the master: only where there is more than one."""
         return self.is_distributed and key == self.master
 
-    def toggle(self, key: str) -> ComposeState:
-        """Tick an environment, or untick it. The first ticked is master; without it, the first that is left.
+    def toggle(self, *keys: str) -> ComposeState:
+        """Tick environments, or untick those that are. The first ticked is master; without it, the first that is left.
 
         One that is ticked again is what it was: its place, the GPUs that the job asks of it, whether it is the master.
         """
-        order = tuple(dict.fromkeys((*self.order, *self.selected, key)))
-        ticked = {*self.selected} ^ {key}
+        order = tuple(dict.fromkeys((*self.order, *self.selected, *keys)))
+        ticked = {*self.selected} ^ {*keys}
         selected = tuple(item for item in order if item in ticked)
         master, former = self.master, self.former_master
-        if master == key and master not in ticked:
-            former = former or key
+        if master in keys and master not in ticked:
+            former = former or master
         if former in ticked:
             master, former = former, None
         master = master if master in ticked else next(iter(selected), None)

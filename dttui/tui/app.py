@@ -225,6 +225,8 @@ class DttuiApp(App[None]):
             self._is_looking = True
             try:
                 self.briefs = await asyncio.to_thread(self._jobs.look)
+            except OSError as fault:  # A home that does not answer, say: the bar stays as it was.
+                logging.getLogger(__name__).warning("jobs cannot be read: %s", fault)
             finally:
                 self._is_looking = False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dttui.jobs import JobDirectory, JobView, LogFollower, LogPages, LogStore, PastLogs, RecentLines, watching
+from dttui.jobs import JobDirectory, JobView, LogFollower, LogPages, PastLogs, RecentLines, watching
 from dttui.tui.log_lines import log_lines
 from dttui.tui.messages import LogChosen
 
@@ -36,17 +36,17 @@ class LogFeed:
         self._choice = choice
         self._job_id = directory.job_id
         self._pages: LogPages | None = None
-        self._followers: list[tuple[Sequence[str], LogFollower | PastLogs]] = []
+        self._follower: LogFollower | PastLogs | None = None
         self._recent = RecentLines(RECENT_LINES)
-        nodes = list(view.nodes) if choice.node is None else [choice.node]
-        if past is not None:
-            self._followers = [([node], past(node, self._takes)) for node in nodes]
+        self._nodes = list(view.nodes) if choice.node is None else [choice.node]
+        if past is not None and choice.node is not None:
+            self._follower = past(choice.node, self._takes)
         elif choice.node is not None and choice.stream is not None:
             path = directory.logs(view.attempt, choice.node) / choice.stream
             self._pages = LogPages(path, view.redaction())
         else:
             last = FIRST_LINES if choice.node is not None else FIRST_OF_ALL
-            follower = LogFollower(
+            self._follower = LogFollower(
                 directory,
                 view.attempt,
                 takes=self._takes,
@@ -54,10 +54,9 @@ class LogFeed:
                 redaction=view.redaction(),
                 allowance=watching(),
             )
-            self._followers = [(nodes, follower)]
 
     @property
-    def store(self) -> LogStore:
+    def store(self) -> LogPages | RecentLines:
         """The lines."""
         return self._pages or self._recent
 
@@ -76,7 +75,7 @@ class LogFeed:
             return self._pages.grow()
         before = self._recent.end
         among = processes if self._choice.stream is None else ()
-        found = [part for nodes, follower in self._followers for part in follower.poll(nodes)]
+        found = self._follower.poll(self._nodes) if self._follower is not None else []
         self._recent.add(log_lines(found, self._job_id, among=among, names_nodes=self._choice.node is None))
         return self._recent.end != before
 

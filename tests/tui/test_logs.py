@@ -152,6 +152,13 @@ async def test_long_lines_are_broken_on_request_and_the_end_is_still_followed() 
         await settle(app, pilot)
         assert "end-49" in screen_text(app).replace("\n", "")
         assert "wrapped" in place(app)
+        await pilot.press("slash", *"end-49", "enter")
+        await settle(app, pilot)
+        marked = view.get_component_rich_style("log-view--current")
+        rows = [view.render_line(row) for row in range(view.size.height)]
+        assert "".join(part.text for strip in rows for part in strip if part.style == marked) == "end-49"
+        await pilot.press("escape", "end")
+        await settle(app, pilot)
         writer.logs(NODE, "13.err", "the last")
         await look(app, pilot)
         assert "the last" in screen_text(app)

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from functools import reduce
 from pathlib import Path
 from typing import ClassVar
 
@@ -206,7 +205,7 @@ class ComposeScreen(Screen[None]):
 
     @on(EnvironmentToggled)
     def _toggled(self, event: EnvironmentToggled) -> None:
-        self.set_state(reduce(ComposeState.toggle, event.keys, self.state))
+        self.set_state(self.state.toggle(*event.keys))
 
     @on(MasterChosen)
     def _master_chosen(self, event: MasterChosen) -> None:

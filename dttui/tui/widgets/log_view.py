@@ -92,8 +92,8 @@ class LogView(ScrollView, can_focus=True):
         self._first = 0
         self._width = 0
         self._blocks: dict[int, list[str]] = {}
-        self._rows: list[tuple[int, str]] = []
-        """Of wrapped lines, what each row of the screen has: line and text."""
+        self._rows: list[tuple[int, int, int]] = []
+        """Of wrapped lines, what each row of the screen has: line, and from where to where in its text."""
 
     @property
     def count(self) -> int:
@@ -116,7 +116,7 @@ class LogView(ScrollView, can_focus=True):
     def last(self) -> int:
         """The how manieth of the lines that are shown stands at the bottom."""
         row = round(self.scroll_offset.y)
-        rows = len({number for number, _piece in self._rows}) if self.wraps else self.room.height
+        rows = len({number for number, *_place in self._rows}) if self.wraps else self.room.height
         return min(self.count, row + rows)
 
     def show(self, store: NumberedLines | None) -> None:
@@ -249,28 +249,30 @@ class LogView(ScrollView, can_focus=True):
         if self.wraps:
             if y >= len(self._rows):
                 return Strip.blank(width, ground)
-            number, text = self._rows[y]
+            number, begin, end = self._rows[y]
             left = 0
         else:
             row = y + round(self.scroll_offset.y)
             if row >= self.count:
                 return Strip.blank(width, ground)
             number = self._number(row)
-            text, left = self._text(number), round(self.scroll_offset.x)
-            self._widen(cell_len(text))
-        strip = Strip(self._painted(text, number, self._style_of(number, ground)))
+            begin, end, left = 0, len(self._text(number)), round(self.scroll_offset.x)
+            self._widen(cell_len(self._text(number)))
+        strip = Strip(self._painted(number, begin, end, self._style_of(number, ground)))
         return strip.crop_extend(left, left + width, ground)
 
-    def _painted(self, text: str, number: int, style: Style) -> list[Segment]:
-        """Return a line, or a piece of one, with what is looked for marked."""
-        if self.scan is None:
-            return [Segment(text, style)]
-        marked = self.get_component_rich_style("log-view--current" if number == self.at else "log-view--match")
-        segments, end = [], 0
-        for match in self.scan.wanted.pattern.finditer(text):
-            segments += [Segment(text[end : match.start()], style), Segment(match[0], marked)]
-            end = match.end()
-        return [*segments, Segment(text[end:], style)]
+    def _painted(self, number: int, begin: int, end: int, style: Style) -> list[Segment]:
+        """Return a line, or a piece of one, with what is looked for marked, also where it goes on in the next piece."""
+        text = self._text(number)
+        segments, at = [], begin
+        if self.scan is not None:
+            marked = self.get_component_rich_style(f"log-view--{'current' if number == self.at else 'match'}")
+            for match in self.scan.wanted.pattern.finditer(text):
+                first, last = max(match.start(), at), min(match.end(), end)
+                if first < last:
+                    segments += [Segment(text[at:first], style), Segment(text[first:last], marked)]
+                    at = last
+        return [*segments, Segment(text[at:end], style)]
 
     def _style_of(self, number: int, ground: Style) -> Style:
         text = self._text(number)
@@ -409,8 +411,10 @@ class LogView(ScrollView, can_focus=True):
         self._rows = []
         row = round(self.scroll_offset.y)
         while self.wraps and len(self._rows) < self.size.height and row < self.count:
-            number = self._number(row)
-            self._rows += [(number, piece) for piece in self._pieces(number)]
+            number, begin = self._number(row), 0
+            for piece in self._pieces(number):
+                self._rows.append((number, begin, begin + len(piece)))
+                begin += len(piece)
             row += 1
 
     def _pieces(self, number: int) -> list[str]:

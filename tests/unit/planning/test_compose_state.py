@@ -55,6 +55,23 @@ def test_the_first_ticked_becomes_master_by_itself() -> None:
     assert ticked(B, A, C).selected == (B, A, C)
 
 
+@pytest.mark.parametrize("before", [(), (B,), (B, A), (A, B, C)], ids=str)
+@pytest.mark.parametrize("keys", [(A, B, C), (C, B), (B, A), (A,)], ids=str)
+def test_several_at_once_are_as_one_after_another(before: tuple[str, ...], keys: tuple[str, ...]) -> None:
+    state = ticked(*before)
+    one_by_one = state
+    for key in keys:
+        one_by_one = one_by_one.toggle(key)
+    at_once = state.toggle(*keys)
+    assert (at_once.selected, at_once.order) == (one_by_one.selected, one_by_one.order)
+    if not {*before} & {*keys} or len(keys) == 1:
+        assert at_once.master == one_by_one.master
+    else:
+        assert at_once.master == (
+            state.master if state.master in at_once.selected else next(iter(at_once.selected), None)
+        )
+
+
 def test_unticking_the_master_makes_the_first_that_is_left_master() -> None:
     assert ticked(B, A, C).toggle(B).master == A
     assert ticked(A, B, C).choose_master(B).toggle(B).master == A
