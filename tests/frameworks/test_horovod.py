@@ -138,9 +138,11 @@ def test_gradients_are_averaged_when_and_as_the_job_says(tmp_path: Path, horovod
     assert bare.types == {"float32"}
     assert min(bare.together) < 4
     assert median(bare.gaps) < 25_000
-    # One way and back by 25 ms is 50, in which all ranks agree what is ready; each is larger than what is sent at once.
+    # One way and back by 25 ms is 50, in which all ranks agree what is ready.
     assert median(small.gaps) >= 49_000
-    assert max(small.together) == 4
+    # A cycle may begin amid a step's gradients, so a step may have them in two, 1 and 3 as well as 4;
+    # those that are in one together stay apart, for each is larger than what is sent at once.
+    assert max(small.together) > 1
     assert small.fused == set()
     assert small.losses == bare.losses
     # All of them wait for the last one, and then have room in 128 MiB.
