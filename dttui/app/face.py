@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dttui.doctor.models import Checkup
     from dttui.errors import NotFinishedError, UsageError
     from dttui.export.rendered import Rendered
-    from dttui.fetching.kept_directories import KeptOn
+    from dttui.fetching.host_retention import HostRetention
     from dttui.fetching.models import OnDone, OnListed, OnProgress, Report
     from dttui.fleet.live import EnvironmentStatus, Fleet
     from dttui.fleet.waiting import OnWait
@@ -392,11 +392,11 @@ class App(ForCaller):
     @for_caller
     async def keep(
         self, directory: JobDirectory, prompter: Prompter, inventory: Inventory | None = None, *, keeps: bool
-    ) -> list[KeptOn]:
-        """Have a job's hosts keep what it has left there, or let it go when its time has come; see `keep_on_hosts`."""
-        from dttui.fetching.kept_directories import keep_on_hosts
+    ) -> list[HostRetention]:
+        """Have a job's hosts keep what it has left there, or let it go when its time has come; see `set_retention`."""
+        from dttui.fetching.host_retention import set_retention
 
-        return await keep_on_hosts(directory, inventory, self._ways.transport, prompter, keeps=keeps)
+        return await set_retention(directory, inventory, self._ways.transport, prompter, keeps=keeps)
 
     @for_caller
     def diagnose(self, directory: JobDirectory, view: JobView) -> Diagnosis:

@@ -142,7 +142,7 @@ def make_parser(words: Collection[str] | None = None) -> ArgumentParser:
     _add_common(common)
     parser: ArgumentParser = _Parser(
         prog="dttui",
-        description=_("Compose, launch and watch distributed training on the hosts you can SSH to."),
+        description=_("Compose, launch and watch distributed training on GPU hosts, by SSH or a command of your own."),
         formatter_class=RawDescriptionHelpFormatter,
         epilog=_(
             "exit codes: 0 ok · 1 internal error · 2 usage or invalid file · 3 preflight failed ·\n"

@@ -22,7 +22,6 @@ from dttui.engine.checkpoints.checkpoint_watch import CheckpointWatch
 from dttui.engine.checkpoints.replication.gathering import drop_joined
 from dttui.engine.checkpoints.replication.replicator import Replicator
 from dttui.engine.checkpoints.resuming import find_resume
-from dttui.engine.comeback import Comeback
 from dttui.engine.conclusion import node_outcome
 from dttui.engine.context import JobContext
 from dttui.engine.measurement import compare_with_estimate
@@ -30,6 +29,7 @@ from dttui.engine.nodes.node_record import Shared, Steps
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.recovered import RecoveredState, read_history
 from dttui.engine.refused_nodes import NodeRefusal, refused_nodes
+from dttui.engine.restart_report import RestartReport
 from dttui.engine.saved_news import tell_saved
 from dttui.engine.stacks import ask_stacks
 from dttui.engine.start import GangStart, not_written
@@ -117,9 +117,9 @@ class Attempt:
         )
         restart = functools.partial(self.watch.end_for, ALERT) if recovered.plan.recovery.may_restart else None
         job.alerts.begin(recovered.attempt, restart)
-        comeback = Comeback(self._events, before, recovered.promise.cause, recovered.events)
-        self._steps.on_first = comeback.on_first_step
-        self.watch.on_running = comeback.on_running
+        restarted = RestartReport(self._events, before, recovered.promise.cause, recovered.events)
+        self._steps.on_first = restarted.on_first_step
+        self.watch.on_running = restarted.on_running
         self.watch.redaction = job.log.redaction
         self.watch.witness = _witness(job, recovered.plan)
         self.watch.next_spare = next_spare or self.watch.next_spare

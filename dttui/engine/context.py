@@ -69,7 +69,7 @@ class JobContext:
 
     def host_use(self) -> HostUse:
         """Return what hosts are told of an attempt that begins now."""
-        word = self.directory.kept_word()
+        word = self.directory.keep_requests()
         keeps = self.keeps if word is None else word.keeps
         return HostUse(self.asked_at, self.rest_s, self.may_restart, keeps)
 

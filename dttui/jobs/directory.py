@@ -18,7 +18,7 @@ from dttui.errors import UsageError
 from dttui.files import OF_ANOTHER_VERSION, make_private
 from dttui.i18n import _
 from dttui.jobs.event_log import newest_event, read_events
-from dttui.jobs.kept_word import KeptWord, kept_word
+from dttui.jobs.keep_requests import KeepRequests, parse_keep_requests
 from dttui.jobs.unwritten import unwritten_events
 
 if TYPE_CHECKING:
@@ -217,10 +217,10 @@ class JobDirectory:
         """Whether the job has an outcome."""
         return newest_event(self.events, EventKind.OUTCOME) is not None
 
-    def kept_word(self) -> KeptWord | None:
+    def keep_requests(self) -> KeepRequests | None:
         """Return what its hosts were told last by `keep`; `None` where nobody has said anything since the start."""
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            return kept_word(self.kept.read_text())
+            return parse_keep_requests(self.kept.read_text())
         return None
 
     def read_launch(self) -> LaunchFile:

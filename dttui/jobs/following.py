@@ -239,7 +239,7 @@ class JobFollower:
 
     def _poll(self) -> list[Event]:
         self._read_plan()
-        self.view.kept_word = self.directory.kept_word()
+        self.view.keep_requests = self.directory.keep_requests()
         # Before the file is read: what the controller has told since is behind all that is in the file by then.
         self._ahead += self._unwritten.read()
         new = []

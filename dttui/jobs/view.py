@@ -19,7 +19,7 @@ from dttui.jobs.exit_codes import told_cause
 from dttui.jobs.figures import Figure, figures_of
 from dttui.jobs.host_curves import HostCurves
 from dttui.jobs.joined_reports import carried, communication_of, joined
-from dttui.jobs.kept_word import KeptWord
+from dttui.jobs.keep_requests import KeepRequests
 from dttui.jobs.saved_text import SavedFiles, saved_lines, saved_of
 from dttui.jobs.slots import SlotView, slots_of
 from dttui.jobs.training_progress import TrainingProgress, training_progress
@@ -189,7 +189,7 @@ class JobView:
     """That attempt."""
     saved: tuple[SavedFiles, ...] = ()
     """What its attempts have written on their hosts, as far as that was told; the newest last."""
-    kept_word: KeptWord | None = None
+    keep_requests: KeepRequests | None = None
     """What its hosts were told later of that: to keep it, or not; `None` where they were told nothing."""
     aftermath: Aftermath = field(default_factory=Aftermath)
     """What later looks have found on hosts that were lost when it was over."""
@@ -325,7 +325,7 @@ class JobView:
     @property
     def kept_saved(self) -> tuple[SavedFiles, ...]:
         """What its attempts have written, with whether it is kept as the hosts were told last."""
-        told = self.kept_word.hosts if self.kept_word is not None else {}
+        told = self.keep_requests.hosts if self.keep_requests is not None else {}
         return tuple(replace(item, is_kept=told.get(item.node, item.is_kept)) for item in self.saved)
 
     @property

@@ -10,11 +10,11 @@ from dtagent.protocol.jobs import NodeState
 from dtagent.protocol.meeting import Numbering
 
 from dttui.engine.attempt_log import AttemptLog
-from dttui.engine.comeback import RoundComeback
 from dttui.engine.failures import LEFT, FoundFailure, cause_of, ending, is_consequence, rank_failures
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.rendezvous import tampering
 from dttui.engine.rendezvous.tampering import CODE
+from dttui.engine.restart_report import RoundRestartReport
 from dttui.i18n import Message, msg, nmsg
 from dttui.jobs import LAUNCHER, JobDirectory
 from dttui.jobs.view import NODE_OUT
@@ -67,7 +67,7 @@ class Membership:
         """By this process' own clock, since when it is known that no rank is left but on a silent host: no other clock
         is asked, of which one may be set and the hosts' differ."""
         self._restarts: dict[str, int] = {}
-        self._comeback = RoundComeback(log, nodes[0].shared.steps, told)
+        self._report = RoundRestartReport(log, nodes[0].shared.steps, told)
         self.out: dict[str, str] = {}
         """Node → why it takes part no more, in the order in which that came to be known."""
         self.end: Message | None = None
@@ -111,7 +111,7 @@ class Membership:
                 for failure in (item for item in failures[:1] if item.rank is not None):
                     self._failed[failure.node] = failure
                     if not is_consequence(failure.data):
-                        self._comeback.on_failure(cause_of(failure.data), failure.time)
+                        self._report.on_failure(cause_of(failure.data), failure.time)
 
     def new_round(self) -> Message | None:
         """Return what to tell once all nodes of a round run that was not told of yet."""
@@ -124,8 +124,8 @@ class Membership:
                 self._round = key
                 for node in self.members:
                     if node not in nodes and (node.has_failed or node.silent_since is not None):
-                        self._comeback.on_failure(*self._failure_of(node))
-                self._comeback.on_round(max(node.numbering.restarts for node in nodes if node.numbering is not None))
+                        self._report.on_failure(*self._failure_of(node))
+                self._report.on_round(max(node.numbering.restarts for node in nodes if node.numbering is not None))
                 return nmsg(
                     "{count} rank runs, on {nodes} of {all} nodes",
                     "{count} ranks run, on {nodes} of {all} nodes",
@@ -152,7 +152,7 @@ class Membership:
             if self.end is None:
                 # Else the others were numbered anew for it, and that is told. Who came later has seen no round yet.
                 if self._is_inside(node) or (self._round is None and node.numbering is not None):
-                    self._comeback.on_failure(*self._failure_of(node))
+                    self._report.on_failure(*self._failure_of(node))
                 self._tell_out(node, why)
         return found
 

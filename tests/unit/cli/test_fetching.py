@@ -12,10 +12,10 @@ from dttui.cli import main
 from dttui.cli.arguments import parse_arguments
 from dttui.errors import HostUnreachableError
 from dttui.fetching import fetch as fetch_module
-from dttui.fetching import kept_directories
+from dttui.fetching import host_retention
 from dttui.inventory.models import Environment, Inventory
 from dttui.jobs import JobDirectory
-from dttui.jobs.kept_word import KeptWord
+from dttui.jobs.keep_requests import KeepRequests
 from dttui.jobs.launch_file import LaunchFile
 from tests.unit.fetching.lying_host import LyingHost
 from tests.unit.jobs.test_follow import plan_for
@@ -39,7 +39,7 @@ def directory() -> JobDirectory:
 def hosts(monkeypatch: pytest.MonkeyPatch) -> dict[str, LyingHost]:
     """Hosts that have nothing, and may be given something."""
     found = {name: LyingHost(name=name) for name in HOSTS}
-    for module in (fetch_module, kept_directories):
+    for module in (fetch_module, host_retention):
         monkeypatch.setattr(module, "HostLink", lambda environment, *_more: found[environment.name])
     return found
 
@@ -97,12 +97,12 @@ def test_hosts_that_were_told_to_keep_are_noted_and_others_are_not(
 ) -> None:
     hosts["gpu2"].refusal_of_all = HostUnreachableError("gpu2", "gpu2: gone")
     assert main(["keep", directory.job_id]) == 4
-    assert directory.kept_word() == KeptWord(keeps=True, hosts={"gpu1": True})
+    assert directory.keep_requests() == KeepRequests(keeps=True, hosts={"gpu1": True})
     hosts["gpu2"].refusal_of_all = None
     assert main(["keep", directory.job_id]) == 0
     hosts["gpu1"].refusal_of_all = HostUnreachableError("gpu1", "gpu1: gone")
     assert main(["keep", directory.job_id, "--off"]) == 4
-    assert directory.kept_word() == KeptWord(keeps=False, hosts={"gpu1": True, "gpu2": False})
+    assert directory.keep_requests() == KeepRequests(keeps=False, hosts={"gpu1": True, "gpu2": False})
     assert "gpu1: gone" in capsys.readouterr().err
 
 

@@ -8,7 +8,7 @@ import pytest
 from dtagent.protocol.events import Event, EventKind
 
 from dttui.jobs import JobView
-from dttui.jobs.kept_word import KeptWord, kept_word
+from dttui.jobs.keep_requests import KeepRequests, parse_keep_requests
 from dttui.jobs.saved_text import PLACES, saved_lines, saved_of
 from dttui.words import moment
 from tests.unit.jobs.test_follow import plan_for
@@ -99,13 +99,13 @@ def test_what_each_host_was_told_later_counts_and_of_others_what_they_said() -> 
     for node in ("a", "b", "c"):
         view.apply(event(node, OUTPUT))
     assert [item.is_kept for item in view.kept_saved] == [False, False, False]
-    view.kept_word = kept_word(KeptWord(keeps=False, hosts={"a": True, "b": False}).as_text())
+    view.keep_requests = parse_keep_requests(KeepRequests(keeps=False, hosts={"a": True, "b": False}).as_text())
     assert [item.is_kept for item in view.kept_saved] == [True, False, False]
 
 
 @pytest.mark.parametrize("text", ["", "kept", "[]", '{"keeps": true}', '{"keeps": true, "hosts": 5}'])
 def test_a_damaged_word_is_none(text: str) -> None:
-    assert kept_word(text) is None
+    assert parse_keep_requests(text) is None
 
 
 @pytest.mark.parametrize("places", [None, 5, [5], [{"path": 5}], [{"path": "/c"}]])

@@ -18,7 +18,7 @@ ROUND = "round"
 """In the data of an event: how many times torchrun has started the ranks again within the attempt."""
 
 
-class Comeback:
+class RestartReport:
     """Tells it once: at the first step, or where no step is to be expected, when all ranks run.
 
     Args:
@@ -75,7 +75,7 @@ class Comeback:
         self._before = None
 
 
-class RoundComeback:
+class RoundRestartReport:
     """Tells the same of ranks that torchrun starts again by itself, within an elastic attempt; once a round.
 
     Args:

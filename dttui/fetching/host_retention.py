@@ -14,12 +14,12 @@ from dttui.files import write_atomic
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.jobs import JobDirectory
-from dttui.jobs.kept_word import KeptWord
+from dttui.jobs.keep_requests import KeepRequests
 from dttui.transport.base import Prompter, Transport
 
 
 @dataclass(frozen=True)
-class KeptOn:
+class HostRetention:
     """One host, and what it keeps now."""
 
     node: str
@@ -30,9 +30,9 @@ class KeptOn:
     hint: str = ""
 
 
-async def keep_on_hosts(
+async def set_retention(
     directory: JobDirectory, inventory: Inventory | None, transport: Transport, prompter: Prompter, *, keeps: bool
-) -> list[KeptOn]:
+) -> list[HostRetention]:
     """Tell every host of a job, and note here which of them were told; attempts that follow are told the same.
 
     Raises:
@@ -42,22 +42,22 @@ async def keep_on_hosts(
 
     places = asyncio.Semaphore(HOSTS_AT_ONCE)
 
-    async def tell(name: str) -> KeptOn:
+    async def tell(name: str) -> HostRetention:
         environment, job_ids = hosts[name]
         link = HostLink(environment, transport, prompter)
         async with places:
             try:
                 replies = [await link.call("keep", KeepRequest(job_id, keeps), KeepReply) for job_id in job_ids]
             except HostError as error:
-                return KeptOn(name, error=error.message, hint=error.hint)
+                return HostRetention(name, error=error.message, hint=error.hint)
             finally:
                 await link.close()
-        return KeptOn(name, tuple(path for reply in replies for path in reply.directories))
+        return HostRetention(name, tuple(path for reply in replies for path in reply.directories))
 
     found = await asyncio.gather(*map(tell, hosts))
-    before = directory.kept_word()
+    before = directory.keep_requests()
     told = {item.node: keeps for item in found if not item.error}
-    word = KeptWord(keeps, {**(before.hosts if before is not None else {}), **told})
+    word = KeepRequests(keeps, {**(before.hosts if before is not None else {}), **told})
     try:
         write_atomic(directory.kept, word.as_text())
     except OSError as error:

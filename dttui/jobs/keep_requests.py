@@ -1,4 +1,4 @@
-"""What a person has said last of what a job leaves on its hosts, as the job's directory keeps it."""
+"""Whether hosts keep what a job has left there beyond its time, as they were told last."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class KeptWord:
-    """Whether that stays, and who has heard it."""
+class KeepRequests:
+    """What was asked for last, and which hosts were told; a job's directory keeps it."""
 
     keeps: bool
     """Whether it is to stay."""
@@ -21,10 +21,10 @@ class KeptWord:
         return json.dumps({"keeps": self.keeps, "hosts": dict(self.hosts)})
 
 
-def kept_word(text: str) -> KeptWord | None:
+def parse_keep_requests(text: str) -> KeepRequests | None:
     """Return what a file says; `None` for one that is damaged."""
     try:
         said = json.loads(text)
-        return KeptWord(bool(said["keeps"]), {str(host): bool(keeps) for host, keeps in said["hosts"].items()})
+        return KeepRequests(bool(said["keeps"]), {str(host): bool(keeps) for host, keeps in said["hosts"].items()})
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
