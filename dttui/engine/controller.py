@@ -20,12 +20,12 @@ from dttui.engine.alerts.alert_watch import AlertWatch
 from dttui.engine.alerts.event_watch import EventWatch, WatchedLog
 from dttui.engine.awake import run_awake
 from dttui.engine.clients import Clients
+from dttui.engine.completion import Completion
 from dttui.engine.context import JobContext
 from dttui.engine.decision import decide
 from dttui.engine.job_run import Decide, JobRun
-from dttui.engine.late_files import LateFiles
 from dttui.engine.learning import learn_from
-from dttui.engine.post_job_cleanup import clean_up_after_job
+from dttui.engine.leftovers import clean_up_after_job
 from dttui.engine.recovered import RecoveredState, read_history
 from dttui.errors import DttuiError, UsageError
 from dttui.files import write_atomic
@@ -169,7 +169,7 @@ class Controller:
 
     async def _complete_files(self) -> None:
         """Write and fetch what could not be written or had at the end."""
-        await LateFiles(self._directory, self._log, self._clean_up, lambda: not self._stop_asked).complete()
+        await Completion(self._directory, self._log, self._clean_up, lambda: not self._stop_asked).complete()
 
     def _has_ended_before(self) -> bool:
         """Tell the outcome where another controller had found it out, and died before that was done; say whether so."""

@@ -14,7 +14,7 @@ from dtagent.protocol.events import EventKind, JobState
 from dttui.engine.attempt import Attempt
 from dttui.engine.context import JobContext
 from dttui.engine.decision import Decision, End, Restart, untried_spares
-from dttui.engine.fence import Fence
+from dttui.engine.lost_hosts import LostHosts
 from dttui.engine.pause import Pause
 from dttui.engine.recovered import PROMISE, Promise, RecoveredState, read_unfenced
 from dttui.engine.restart_news import restart_message, tell_of_nodes
@@ -64,9 +64,9 @@ class JobRun:
         self._decide = decide
         self._next = recovered
         self._attempt: Attempt | None = None
-        self._fence = Fence(job)
+        self._lost_hosts = LostHosts(job)
         self._stopping = asyncio.Event()
-        self._pause = Pause(job, self._fence, self._stopping, self._tell)
+        self._pause = Pause(job, self._lost_hosts, self._stopping, self._tell)
         self._turn = Turn(job, self._plan_for, self._tell, self._stopping)
         self._force = False
 
@@ -80,7 +80,7 @@ class JobRun:
     def retry_now(self) -> None:
         """Try at once to reach the hosts that are silent: somebody came who may answer for us."""
         self._pause.wake()
-        self._fence.retry_now()
+        self._lost_hosts.retry_now()
         self._turn.retry_now()
         if self._attempt is not None:
             self._attempt.retry_now()
@@ -96,7 +96,7 @@ class JobRun:
             plan = await asyncio.to_thread(self._plan_for, first.promise.lineup)
             self._next = replace(first, plan=plan)
         for number, name in read_unfenced(self._job.directory, self._history):
-            self._fence.add(number, name, self._plan_of(number))
+            self._lost_hosts.add(number, name, self._plan_of(number))
         try:
             while True:
                 try:
@@ -117,7 +117,7 @@ class JobRun:
                 self._attempt = None
         finally:
             await self._turn.leave()
-            await self._fence.close()
+            await self._lost_hosts.close()
 
     async def _come(self) -> bool:
         """Wait until the next attempt may begin; return whether it may: no stop was asked for."""
@@ -182,7 +182,7 @@ class JobRun:
         attempt = Attempt(
             job,
             recovered,
-            unfenced=lambda: self._fence.open,
+            unfenced=lambda: self._lost_hosts.open,
             before=reached,
             proven=self._proven,
             candidates=self._turn.others,
@@ -228,7 +228,7 @@ class JobRun:
             with contextlib.suppress(OSError):  # For who follows the job; the attempt itself writes it again.
                 write_atomic(self._job.directory.plan, plan.model_dump_json(indent=2))
         for name in outcome.left_behind:
-            self._fence.add(outcome.attempt, name, ended)
+            self._lost_hosts.add(outcome.attempt, name, ended)
         self._next = RecoveredState.new(plan, number, promise)
         return restart
 
@@ -270,7 +270,7 @@ class JobRun:
         message = outcome.message
         if end.why is not None:
             message = msg("{what}; {why}", what=message, why=end.why)
-        hosts = [name for name in self._fence.open if name not in outcome.nodes]
+        hosts = [name for name in self._lost_hosts.open if name not in outcome.nodes]
         if hosts:
             left = msg("what an earlier attempt has left on {hosts} is not known", hosts=listed(hosts, MOST_NAMES))
             message = msg("{what}; {why}", what=message, why=left) if message else left

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from dttui.engine.context import JobContext
-from dttui.engine.fence import Fence
+from dttui.engine.lost_hosts import LostHosts
 from dttui.engine.recovered import RecoveredState
 from dttui.i18n import msg
 from dttui.jobs.event_log import SECRETS_AWAITED
@@ -23,14 +23,16 @@ class Pause:
 
     Args:
         job: whose.
-        fence: the hosts on which something of an earlier attempt may still run.
+        lost_hosts: those on which something of an earlier attempt may still run.
         stopping: set once the job is to stop.
         tell: tells a finding between two attempts.
     """
 
-    def __init__(self, job: JobContext, fence: Fence, stopping: asyncio.Event, tell: Callable[[Finding], None]) -> None:
+    def __init__(
+        self, job: JobContext, lost_hosts: LostHosts, stopping: asyncio.Event, tell: Callable[[Finding], None]
+    ) -> None:
         self._job = job
-        self._fence = fence
+        self._lost_hosts = lost_hosts
         self._stopping = stopping
         self._tell = tell
         self._woken = asyncio.Event()
@@ -50,14 +52,14 @@ class Pause:
         left_s = min(elapsed_s(time.time(), promise.not_before), promise.delay_s)
         deadline = asyncio.get_running_loop().time() + left_s
         needed = set(promise.awaited)
-        if not needed <= set(self._fence.open):
+        if not needed <= set(self._lost_hosts.open):
             needed = set()  # Of a host that was out of reach, and where nothing is left, nobody tells when it is back.
         while not self._stopping.is_set():
             rest_s = deadline - asyncio.get_running_loop().time()
-            if rest_s <= 0 or (needed and not needed & set(self._fence.open)):
+            if rest_s <= 0 or (needed and not needed & set(self._lost_hosts.open)):
                 return True
-            self._fence.changed.clear()
-            waiting = [asyncio.create_task(event.wait()) for event in (self._stopping, self._fence.changed)]
+            self._lost_hosts.changed.clear()
+            waiting = [asyncio.create_task(event.wait()) for event in (self._stopping, self._lost_hosts.changed)]
             try:
                 await asyncio.wait(waiting, timeout=rest_s, return_when=asyncio.FIRST_COMPLETED)
             finally:

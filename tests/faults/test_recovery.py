@@ -352,7 +352,7 @@ def test_a_host_that_comes_back_is_cleared_and_the_replacement_is_not_touched(
     The host that is cut off goes on writing where all write: into the directory of the first attempt, and of what
     follows nothing there is of two attempts, and no step is there twice.
     """
-    note = 'echo "$DTTUI_ATTEMPT $RANK $i $(date +%s.%N)" >> "$DTTUI_CHECKPOINT_DIR/steps.log"; sleep 0.1'
+    note = 'echo line $i; echo "$DTTUI_ATTEMPT $RANK $i $(date +%s.%N)" >> "$DTTUI_CHECKPOINT_DIR/steps.log"; sleep 0.1'
     # Until the host that comes back has been cleared, which takes some seconds from its link's being whole again.
     forever = STEPS.replace("n=60", "n=400").replace("sleep 0.1", note)
     policy = {**replacing(tmp_path), "checkpoint": {"dir": f"{SHARED}/run", "shared": True}}
@@ -384,6 +384,11 @@ def test_a_host_that_comes_back_is_cleared_and_the_replacement_is_not_touched(
     assert {(attempt, item.rank) for attempt, item in reports} <= {(0, 1), (1, 0), (1, 1)}
     told = Counter((attempt, item.rank, item.step) for attempt, item in read_reports(directory.metrics))
     assert max(told.values()) == 1, told.most_common(3)
+    log = AttemptFiles.of(Path("/var/tmp/dtagent-0"), directory.job_id, 0).logs / "1.out"
+    printed = lab["gpu2"].run(["cat", str(log)]).stdout.decode().splitlines()
+    assert printed == ["began", *(f"line {number}" for number in range(1, len(printed)))]
+    assert (directory.logs(0, "gpu2") / "1.out").read_text().splitlines() == printed
+    assert len(printed) > max(line.step for line in first if line.at <= began)
 
 
 def test_what_a_lost_host_printed_after_it_was_lost_is_fetched_by_attach_once_it_answers(

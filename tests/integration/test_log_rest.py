@@ -12,9 +12,9 @@ from dtagent.protocol.events import EventKind
 
 from dttui import jobs
 from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.leftovers import clean_up_after_job
 from dttui.engine.nodes import node_run
 from dttui.engine.nodes.node_run import NodeRun
-from dttui.engine.post_job_cleanup import clean_up_after_job
 from dttui.engine.watch import GangWatch
 from dttui.files import write_atomic
 from dttui.inventory.models import Environment, Inventory
@@ -95,7 +95,7 @@ async def test_what_a_host_that_is_silent_has_is_left_for_later_and_what_it_has_
 ) -> None:
     silent = environment.model_copy(update={"agent_root": "/proc/nowhere"})
     with monkeypatch.context() as patched:
-        patched.setattr("dttui.engine.post_job_cleanup.LOOK_DEADLINE_S", 2.0)
+        patched.setattr("dttui.engine.leftovers.LOOK_DEADLINE_S", 2.0)
         assert (await look(directory, silent)).startswith("the rest was not fetched: gpu1: ")
     assert unfetched_nodes(directory.read_events()) == ["gpu1"]
     empty = environment.model_copy(update={"agent_root": str(tmp_path / "empty")})

@@ -81,7 +81,7 @@ def test_what_contributing_says_of_the_rooms_and_types_names_what_is_there() -> 
     named = {word for code in re.findall(r"`([^`]+)`", section) for word in re.findall(r"[A-Za-z_]{4,}", code)}
     files = [*ROOT.glob("dttui/**/*.py"), *ROOT.glob("agent/dtagent/**/*.py")]
     written = {word for path in files for word in re.findall(r"[A-Za-z_]{4,}", path.read_text(encoding="utf-8"))}
-    assert {"silent_since", "NodeStanding", "LateFiles", "node_outcome"} <= named
+    assert {"silent_since", "NodeStanding", "Completion", "node_outcome"} <= named
     assert named - written == set()
 
 

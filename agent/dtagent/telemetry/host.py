@@ -128,7 +128,7 @@ class HostReader:
     def _events_since_start(self, name: bytes) -> int | None:
         if self._events is None:
             return None
-        _before, found, rest = self._events.read().partition(b"\n%s " % name)
+        _before, found, rest = (b"\n" + self._events.read()).partition(b"\n%s " % name)
         return int(rest.partition(b"\n")[0]) if found else None
 
     def _rated(self, devices: DiskRates | RdmaRates | None, now: float) -> list[DeviceRate] | None:

@@ -15,10 +15,10 @@ from dtagent.protocol.rpc import to_wire
 
 from dttui import jobs
 from dttui.engine.attempt_log import AttemptLog
-from dttui.engine.late_files import MOST_LOOKS, LateFiles
+from dttui.engine.completion import MOST_LOOKS, Completion
+from dttui.engine.leftovers import clean_up_after_job
 from dttui.engine.nodes import node_run
 from dttui.engine.nodes.node_run import NodeRun
-from dttui.engine.post_job_cleanup import clean_up_after_job
 from dttui.engine.watch import GangWatch
 from dttui.errors import HostUnreachableError
 from dttui.files import write_atomic
@@ -72,7 +72,7 @@ async def complete(
         nonlocal looks
         looks += 1
 
-    await asyncio.wait_for(LateFiles(directory, log, look, wants_logs, naps).complete(), LIMIT_S)
+    await asyncio.wait_for(Completion(directory, log, look, wants_logs, naps).complete(), LIMIT_S)
     return looks
 
 
@@ -137,7 +137,7 @@ async def test_the_rest_of_the_logs_of_a_host_that_fell_silent_is_fetched_once_i
     """Whether it did so in the last attempt, or another came after."""
     monkeypatch.setattr(node_run, "RECONNECT_S", 0.001)
     monkeypatch.setattr(node_run, "SILENT_DRAIN_S", 0.05)
-    monkeypatch.setattr("dttui.engine.post_job_cleanup.LOOK_DEADLINE_S", 0.2)
+    monkeypatch.setattr("dttui.engine.leftovers.LOOK_DEADLINE_S", 0.2)
     key, silence = AttemptKey(directory.job_id, 0), HostUnreachableError("gpu1", "gpu1: no route")
     ended = NodeStatus(key, 0, NodeState.ENDED)
     rest = [b"one\n", b"two\n"]
@@ -169,7 +169,7 @@ async def test_the_rest_of_the_logs_of_a_host_that_fell_silent_is_fetched_once_i
         await clean_up_after_job(directory, log, inventory, transport, Nobody(), forced=asyncio.Event())
 
     naps = Naps(come_back)
-    await asyncio.wait_for(LateFiles(directory, log, look, lambda: True, naps).complete(), LIMIT_S)
+    await asyncio.wait_for(Completion(directory, log, look, lambda: True, naps).complete(), LIMIT_S)
     assert naps.seconds == PAUSES_S[:2]
     assert (directory.logs(0, "gpu1") / "0.out").read_bytes() == b"one\ntwo\n"
     assert unfetched_nodes(directory.read_events()) == []

@@ -1,8 +1,6 @@
 """Ends what earlier attempts have left on hosts that were lost, and fetches its logs, at the first contact.
 
-That is beside later attempts.
-
-Once the job is over nobody waits here any more: what is left then is `post_job_cleanup`'s.
+That is beside later attempts; once the job is over, it is for `leftovers`.
 """
 
 from __future__ import annotations
@@ -17,17 +15,17 @@ from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.context import JobContext
 from dttui.engine.copies.metric_copy import read_metrics
 from dttui.engine.failures import last_words
+from dttui.engine.leftovers import end_leftovers
 from dttui.engine.nodes.node_record import Shared
 from dttui.engine.nodes.node_run import MOST_RECONNECT_S, PERSON_RETRY_S, RECONNECT_S, NodeRun
-from dttui.engine.post_job_cleanup import end_leftovers
 from dttui.errors import REFUSALS, HostError
 from dttui.i18n import msg
 from dttui.planning.models import Plan
 from dttui.transport.deadline import within
 
 
-class Fence:
-    """Knows on which hosts something of an earlier attempt may still run.
+class LostHosts:
+    """Hosts on which something of an earlier attempt may still run: each is tried until it answers, and cleared.
 
     Args:
         job: whose attempts they are.

@@ -15,10 +15,10 @@ from dtagent.protocol.rpc import ErrorCode, to_wire
 
 from dttui import jobs
 from dttui.cli import main
-from dttui.engine import post_job_cleanup as module
+from dttui.engine import leftovers as module
+from dttui.engine.leftovers import clean_up_after_job
 from dttui.engine.nodes import node_run
 from dttui.engine.nodes.node_warnings import log_rest
-from dttui.engine.post_job_cleanup import clean_up_after_job
 from dttui.errors import HostUnreachableError
 from dttui.files import write_atomic
 from dttui.i18n import msg, set_language

@@ -1,10 +1,10 @@
-"""Looking again at hosts of a job that is over: what still runs on lost ones is ended, logs left on any are fetched.
+"""What attempts have left on hosts: what still runs on lost ones is ended, and logs left on any are fetched.
 
-`clean_up_after_job` is one such look. A controller has it where `dttui attach JOB` starts one for a job that is over,
-or `dttui stop JOB` where that has lost hosts (`cleans_up` in `launch/starting.py`), and through `late_files` up to
-eight times after its own job's end, as long as hosts are known to keep logs. What is left to look at is told by the
-events alone: `jobs/left_to_do.py`. Between the attempts of a job that goes on, `fence` ends leftovers host by host,
-with the same `end_leftovers`.
+`clean_up_after_job` looks once at the hosts of a job that is over. A controller does it where `dttui attach JOB`
+starts one for such a job, or `dttui stop JOB` where that has lost hosts (`cleans_up` in `launch/starting.py`), and
+through `completion` up to eight times after its own job's end, as long as hosts are known to keep logs. What is left
+to look at is told by the events alone: `jobs/left_to_do.py`. Between the attempts of a job that goes on, `lost_hosts`
+ends leftovers host by host, with the same `end_leftovers`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a job that is over still lacks in its directory: lines that a full disk held back, and logs still on hosts.
+"""What the directory of a job that is over still lacks: lines that a full disk held back, logs of hosts that are done.
 
-The controller runs this after each job, for hosts that are done and still have files; one that is only lost is looked
-at beside them alone. Hosts are looked at by `post_job_cleanup`, which fetches the logs and ends what still runs on lost
-hosts; `dttui attach` and `dttui stop` of a job that is over have one such look, without any of this.
+Not the logs of a host that was lost while its part ran: those are fetched by `lost_hosts` while the job goes on, and
+by `leftovers` at the next `dttui attach` or `stop` where it is over. Only where another host is asked for its logs
+here, lost ones are asked in the same look, which is `leftovers.clean_up_after_job`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_LOOKS = 8
 """At hosts that still have logs; between two of them the pause doubles, from 10 s on: some twenty minutes in all."""
 
 
-class LateFiles:
+class Completion:
     """Stays with a job that is over until its directory has all that it is to have, or hosts were asked often enough.
 
     Args:
