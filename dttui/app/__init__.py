@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from dttui.fleet.deployment.outcomes import AgentRemoval as AgentRemoval
     from dttui.fleet.deployment.outcomes import AgentStatus as AgentStatus
     from dttui.fleet.deployment.outcomes import Deployment as Deployment
+    from dttui.fleet.deployment.outcomes import is_newer as is_newer
+    from dttui.fleet.deployment.outcomes import outcome_notes as outcome_notes
+    from dttui.fleet.deployment.outcomes import outcome_of as outcome_of
     from dttui.fleet.lines import JobInQueue as JobInQueue
     from dttui.fleet.lines import jobs_in_queue as jobs_in_queue
     from dttui.fleet.live import EnvironmentStatus as EnvironmentStatus

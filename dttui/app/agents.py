@@ -15,18 +15,29 @@ if TYPE_CHECKING:
     from dttui.inventory.models import Environment
     from dttui.transport.base import Prompter
 
+    OnDone = Callable[[str, Deployment | AgentStatus | AgentRemoval | HostError], None]
+    """Told a host's name and what came of it, as soon as that is known."""
+
+
+def _nobody_waits(host: str, result: object) -> None:
+    """Take note of nothing: all results come at the end."""
+
 
 class Agents(ForCaller):
-    """What is done about them for one caller."""
+    """What is done about them for one caller. Each call tells `on_done` of a host as soon as that is done with."""
 
     @for_caller
     async def status(
-        self, environments: Sequence[Environment], prompter: Prompter, on_wait: OnWait | None = None
+        self,
+        environments: Sequence[Environment],
+        prompter: Prompter,
+        on_wait: OnWait | None = None,
+        on_done: OnDone = _nobody_waits,
     ) -> list[AgentStatus | HostError]:
         """Return how the agent is on each of the hosts; `on_wait` is told meanwhile who is waited for."""
         from dttui.fleet.deployment.status import status_all
 
-        return await status_all(environments, self._ways.transport, prompter, on_wait=on_wait)
+        return await status_all(environments, self._ways.transport, prompter, on_wait=on_wait, on_done=on_done)
 
     @for_caller
     async def deploy(
@@ -40,6 +51,7 @@ class Agents(ForCaller):
         allow_downgrade: bool,
         dry_run: bool = False,
         on_progress: Callable[[str, str], None],
+        on_done: OnDone = _nobody_waits,
     ) -> list[Deployment | HostError]:
         """Bring the agent to hosts, and return how each ended, or would with `dry_run`; see `deploy_all`.
 
@@ -60,6 +72,7 @@ class Agents(ForCaller):
             allow_downgrade=allow_downgrade,
             dry_run=dry_run,
             on_progress=on_progress,
+            on_done=on_done,
         )
 
     @for_caller
@@ -73,6 +86,7 @@ class Agents(ForCaller):
         checkpoints: bool,
         dry_run: bool = False,
         on_progress: Callable[[str, str], None],
+        on_done: OnDone = _nobody_waits,
     ) -> list[AgentRemoval | HostError]:
         """Remove the agent from hosts; return what became of each, or would with `dry_run`; see `remove_all`."""
         from dttui.fleet.deployment.remove import remove_all
@@ -86,4 +100,5 @@ class Agents(ForCaller):
             checkpoints=checkpoints,
             dry_run=dry_run,
             on_progress=on_progress,
+            on_done=on_done,
         )

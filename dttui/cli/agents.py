@@ -5,26 +5,16 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import dtagent
-
-from dttui.app import AgentRemoval, AgentStatus, App, Caller, Deployment
+from dttui.app import AgentRemoval, AgentStatus, App, Caller, Deployment, outcome_notes, outcome_of
 from dttui.cli.printing import Printer, one_line, print_hints, print_rows, table_text
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, read_inventory
-from dttui.errors import (
-    REFUSALS,
-    CancelledError,
-    ExitCode,
-    HostError,
-    HostUnreachableError,
-    OutOfTimeError,
-    RefusedError,
-)
+from dttui.errors import CancelledError, ExitCode, HostError
 from dttui.i18n import _, ngettext
 from dttui.inventory import Environment
 from dttui.sanitize import clean
@@ -32,7 +22,7 @@ from dttui.timestamps import elapsed_s
 from dttui.words import age, agent_outcome_name, listed
 
 MAX_NAMES = 8
-"""Hosts, jobs or paths that a line names; the others are counted."""
+"""Hosts that a line names; the others are counted."""
 
 
 async def agents(options: Namespace) -> int:
@@ -117,41 +107,19 @@ def _print(
 
 def _columns(item: Deployment | AgentStatus | AgentRemoval | HostError) -> list[str]:
     """Return the cells behind host and outcome; of an error and of a removal the note alone."""
-    if isinstance(item, HostError):
-        return [one_line(item.message.removeprefix(f"{item.host}: "))]
+    note = one_line(("; " if isinstance(item, (AgentRemoval, AgentStatus)) else ", ").join(outcome_notes(item)))
     if isinstance(item, Deployment):
-        notes = [_("{seconds:.1f} s").format(seconds=item.seconds)]
-        if item.version_before not in (None, item.version):
-            notes.append(_("before: {version}").format(version=item.version_before))
-        if item.running:
-            running = _("jobs that go on under the version before: {jobs}")
-            notes.append(running.format(jobs=listed(item.running, MAX_NAMES)))
-        notes += [f"{tool.name} {tool.version}: {agent_outcome_name(tool.outcome.value)}" for tool in item.tools]
-        return [item.version, one_line(", ".join(notes))]
-    if isinstance(item, AgentRemoval):
-        notes = []
-        if item.stopped:
-            notes.append(_("stopped: {jobs}").format(jobs=listed(item.stopped, MAX_NAMES)))
-        if item.jobs_removed:
-            notes.append(
-                ngettext(
-                    "{count} directory of a job removed", "{count} directories of jobs removed", item.jobs_removed
-                ).format(count=item.jobs_removed)
-            )
-        if item.kept:
-            notes.append(_("left there: {paths}").format(paths=listed(item.kept, MAX_NAMES)))
-        return [one_line("; ".join(notes))]
-    return _status_columns(item)
+        return [item.version, note]
+    return _status_columns(item, note) if isinstance(item, AgentStatus) else [note]
 
 
-def _status_columns(item: AgentStatus) -> list[str]:
+def _status_columns(item: AgentStatus, note: str) -> list[str]:
     seen = item.seen
     protocols = "/".join(map(str, seen.protocols))
     version = clean(seen.probe.version or "–")
     if protocols:
         version += _(" (protocol {versions})").format(versions=protocols)
-    notes = [*_of_program(item), *_of_host(item)]
-    return [version, clean(seen.agent_python or "–"), _daemon(item), _jobs(item), one_line("; ".join(notes))]
+    return [version, clean(seen.agent_python or "–"), _daemon(item), _jobs(item), note]
 
 
 def _daemon(item: AgentStatus) -> str:
@@ -179,62 +147,12 @@ def _jobs(item: AgentStatus) -> str:
     return ", ".join(told) or "–"
 
 
-def _of_program(item: AgentStatus) -> Iterator[str]:
-    """Yield what there is to say of the agent's program and its daemon."""
-    seen = item.seen
-    if seen.probe.broken:
-        yield clean(seen.probe.broken).strip().splitlines()[-1]
-    if item.state == "outdated" and seen.probe.version != dtagent.__version__:
-        yield _("this dttui brings {version}: dttui agents upgrade").format(version=dtagent.__version__)
-    elif item.state == "outdated":
-        yield _("of this version, but with other files than this dttui's: dttui agents upgrade")
-    if seen.daemon is not None and seen.daemon.digest not in (None, seen.probe.current):
-        yield _("the daemon is of an older version")
-    if seen.daemon is not None and seen.daemon.warm:
-        size_mib = sum(item.memory_mib for item in seen.daemon.warm)
-        yield _("keeps torch imported for warm starts: {size} MiB").format(size=size_mib)
-
-
-def _of_host(item: AgentStatus) -> Iterator[str]:
-    """Yield what there is to say of where the agent lies, and of what else is there."""
-    seen = item.seen
-    if item.is_elsewhere:
-        yield _("in {path}, since others have the usual place").format(path=clean(seen.probe.root))
-    for tool in seen.probe.tools:
-        named = f"{clean(tool.name)} {clean(tool.version)}".rstrip()
-        damaged = _("{tool} is damaged: dttui agents deploy --with {name}")
-        yield (named if tool.is_whole else damaged.format(tool=named, name=clean(tool.name)))
-    if seen.others:
-        used = sum(other.in_use for other in seen.others)
-        text = ngettext(
-            "{count} other version kept, {used} in use", "{count} other versions kept, {used} in use", len(seen.others)
-        )
-        yield text.format(count=len(seen.others), used=used)
-    if seen.logout_kills:
-        yield _("logout ends jobs: ask for loginctl enable-linger")
-
-
 def _document(name: str, item: Deployment | AgentStatus | AgentRemoval | HostError) -> dict[str, Any]:
     if isinstance(item, AgentStatus):
         return {**item.document(), "host": name}
     if isinstance(item, HostError):
         return {"host": name, "outcome": outcome_of(item), "error": item.message, "hint": item.hint}
     return {**asdict(item), "outcome": outcome_of(item)}
-
-
-def outcome_of(item: Deployment | AgentStatus | AgentRemoval | HostError) -> str:
-    """Return the word of the data: what became of a host."""
-    if isinstance(item, AgentStatus):
-        return item.state
-    if isinstance(item, Deployment):
-        return item.outcome.value
-    if isinstance(item, AgentRemoval):
-        return item.outcome
-    if isinstance(item, (RefusedError, *REFUSALS)):
-        return "refused"
-    if isinstance(item, OutOfTimeError):
-        return "unfinished"
-    return "unreachable" if isinstance(item, HostUnreachableError) else "failed"
 
 
 def _exit_code(results: Sequence[object]) -> ExitCode:

@@ -11,15 +11,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from dtagent.protocol.facts import FactsRequest, HostFacts
+from dtagent.protocol.rpc import ErrorCode
 from dtagent.protocol.telemetry import HostSample
 
 from dttui.agent_words import agent_text
-from dttui.errors import REFUSALS, AgentError, BrokenProtocolError, HostError
+from dttui.errors import REFUSALS, AgentError, AgentGoneError, BrokenProtocolError, HostError
 from dttui.fleet.occupants import Occupant, occupants_of, occupants_text
 from dttui.fleet.states import EnvironmentState
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.rpc.client import AgentClient
+from dttui.sanitize import clean
 from dttui.transport.base import CONNECT_TIMEOUT_S, Prompter, Transport
 from dttui.transport.deadline import within
 
@@ -46,6 +48,14 @@ class EnvironmentStatus:
     sample: HostSample | None = None
     since: float = 0.0
     """Unix time at which it came into this state."""
+    heard_at: float | None = None
+    """Unix time at which its agent said something last; `None` where it has not yet."""
+    agent_version: str | None = None
+    """Of the agent that serves there, as it said last; `None` where none does, or none has said."""
+    protocol: int | None = None
+    """Which it was talked to in."""
+    is_foreign: bool = False
+    """Whether the agent there and this dttui have no common protocol."""
 
     @property
     def jobs(self) -> tuple[str, ...]:
@@ -111,9 +121,9 @@ class Fleet:
         for key in self.statuses:
             self._tasks[key] = self._context.run(asyncio.create_task, self._watch(key))
 
-    def retry(self, key: str) -> None:
-        """Try to reach an environment again now."""
-        if key in self._tasks and self.statuses[key].state is not EnvironmentState.IDLE:
+    def retry(self, key: str, *, drops: bool = False) -> None:
+        """Try to reach an environment again now; one that is idle only where its conversation is to be dropped."""
+        if key in self._tasks and (drops or self.statuses[key].state is not EnvironmentState.IDLE):
             self._tasks[key].cancel()
             self._tasks[key] = self._context.run(asyncio.create_task, self._watch(key))
 
@@ -140,7 +150,9 @@ class Fleet:
             except HostError as error:
                 known = self.statuses[key].sample is not None
                 failures = 0 if known and not isinstance(error, BrokenProtocolError) else failures
-                self._set(key, state_of(error), reason=error.message, hint=error.hint, sample=None)
+                self._set(
+                    key, state_of(error), reason=error.message, hint=error.hint, sample=None, **_agent_after(error)
+                )
             except Exception as error:  # Else its row would say for ever that it is being looked at.
                 LOG.debug("internal error", exc_info=True)
                 reason = _("{host}: internal error: {error}").format(host=key, error=f"{type(error).__name__}: {error}")
@@ -154,17 +166,20 @@ class Fleet:
         # The transport paces: how many dial and log in at a time is nothing that one who looks can know.
         client = await AgentClient.connect(environment, self._transport, self._prompter, CONNECT_TIMEOUT_S)
         try:
+            if client.hello is not None:
+                said = {"agent_version": clean(client.hello.agent_version), "protocol": client.hello.version}
+                self._set(key, self.statuses[key].state, is_foreign=False, **said)
             request = FactsRequest([environment.python or "python3"])
             facts = await client.call("facts", request, HostFacts, FACTS_TIMEOUT_S)
             self.heard[key] = facts
-            self._set(key, self.statuses[key].state, facts=facts)
+            self._set(key, self.statuses[key].state, facts=facts, heard_at=time.time())
             after: int | None = None
             while True:
                 samples = await client.telemetry(after, TELEMETRY_WAIT_S)
                 if samples:
                     after, sample = samples[-1].seq, samples[-1].sample
                     state, reason = _judge(sample)
-                    self._set(key, state, reason=reason, hint="", sample=sample)
+                    self._set(key, state, reason=reason, hint="", sample=sample, heard_at=time.time())
         finally:
             with contextlib.suppress(HostError):
                 await client.close()
@@ -201,6 +216,14 @@ def _judge(sample: HostSample) -> tuple[EnvironmentState, str]:
         return EnvironmentState.UNHEALTHY, "; ".join(broken)
     who = occupants_text(sample)
     return (EnvironmentState.BUSY, who) if who else (EnvironmentState.IDLE, "")
+
+
+def _agent_after(error: HostError) -> dict[str, object]:
+    """Return what is known of a host's agent after an error; of one that is only out of reach all that was."""
+    if isinstance(error, AgentGoneError):
+        return {"agent_version": None, "protocol": None, "is_foreign": False}
+    is_foreign = isinstance(error, AgentError) and error.code == ErrorCode.VERSION
+    return {"agent_version": None, "protocol": None, "is_foreign": True} if is_foreign else {}
 
 
 def state_of(error: HostError) -> EnvironmentState:

@@ -159,6 +159,7 @@ async def deploy_all(
     source: WheelSource,
     tools: tuple[Requirement, ...] = (),
     on_progress: Callable[[str, str], None] = lambda host, message: None,
+    on_done: Callable[[str, Deployment | HostError], None] = lambda host, result: None,
     only_upgrade: bool = False,
     allow_downgrade: bool = True,
     dry_run: bool = False,
@@ -174,6 +175,7 @@ async def deploy_all(
         source: where the wheels come from.
         tools: what to bring beside the agent; see `named`.
         on_progress: told a host's name and what is being done there.
+        on_done: told a host's name and what came of it, as soon as that is known.
         only_upgrade: change nothing where there is no agent.
         allow_downgrade: replace newer versions too.
         dry_run: install nothing; see `deploy`.
@@ -196,7 +198,7 @@ async def deploy_all(
 
     return await on_each(
         environments, transport, prompter, act,
-        on_progress=on_progress, deadline_s=deadline_s, concurrency=concurrency,
+        on_progress=on_progress, on_done=on_done, deadline_s=deadline_s, concurrency=concurrency,
     )  # fmt: skip
 
 

@@ -84,6 +84,7 @@ async def on_each(
     deadline_s: float = DEADLINE_S,
     concurrency: int = CONCURRENCY,
     on_wait: OnWait | None = None,
+    on_done: Callable[[str, Result | HostError], None] = lambda host, result: None,
 ) -> list[Result | HostError]:
     """Connect to hosts and act on each; return what came of it, in their order.
 
@@ -96,6 +97,7 @@ async def on_each(
         deadline_s: for each host, from the connection on; connecting has its own.
         concurrency: how many hosts at a time.
         on_wait: told meanwhile who is waited for.
+        on_done: told a host's name and what came of it, as soon as that is known.
     """
     asking, due = Asking(prompter), _Due([environment.name for environment in environments])
     slots = asyncio.Semaphore(concurrency)
@@ -118,6 +120,11 @@ async def on_each(
                 await connection.close()
 
     async def one(environment: Environment) -> Result | HostError:
+        result = await attempted(environment)
+        on_done(environment.name, result)
+        return result
+
+    async def attempted(environment: Environment) -> Result | HostError:
         name = environment.name
         try:
             return await visit(environment)

@@ -1,15 +1,20 @@
-"""What a host tells of the agent on it, and what became of that and of tools beside it: values alone."""
+"""What a host tells of the agent on it, what became of that and of tools beside it, and in which words. Pure."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+import dtagent
 from pydantic import BaseModel, ConfigDict
 
+from dttui.errors import REFUSALS, HostError, HostUnreachableError, OutOfTimeError, RefusedError
+from dttui.i18n import _, ngettext
 from dttui.sanitize import clean
+from dttui.words import agent_outcome_name, listed
 
 _TAKEN = re.compile(r"/var/tmp/dtagent-[0-9]+-[0-9a-f]{32}")  # noqa: S108 - as a host says it
 
@@ -232,3 +237,90 @@ class AgentStatus:
             "logout_kills": seen.logout_kills,
             "broken": clean(seen.probe.broken),
         }
+
+
+MAX_NAMES = 8
+"""Jobs or paths that a note names; the others are counted."""
+
+
+def outcome_of(item: Deployment | AgentStatus | AgentRemoval | HostError) -> str:
+    """Return the word of the data: what became of a host."""
+    if isinstance(item, AgentStatus):
+        return item.state
+    if isinstance(item, Deployment):
+        return item.outcome.value
+    if isinstance(item, AgentRemoval):
+        return item.outcome
+    if isinstance(item, (RefusedError, *REFUSALS)):
+        return "refused"
+    if isinstance(item, OutOfTimeError):
+        return "unfinished"
+    return "unreachable" if isinstance(item, HostUnreachableError) else "failed"
+
+
+def outcome_notes(item: Deployment | AgentStatus | AgentRemoval | HostError) -> list[str]:
+    """Return what there is to say of what became of a host, beside the word for it."""
+    if isinstance(item, AgentStatus):
+        return [*_of_program(item), *_of_host(item)]
+    if isinstance(item, Deployment):
+        return list(_of_deployment(item))
+    if isinstance(item, AgentRemoval):
+        return list(_of_removal(item))
+    return [item.message.removeprefix(f"{item.host}: ")]
+
+
+def _of_deployment(item: Deployment) -> Iterator[str]:
+    yield _("{seconds:.1f} s").format(seconds=item.seconds)
+    if item.version_before not in (None, item.version):
+        yield _("before: {version}").format(version=item.version_before)
+    if item.running:
+        running = _("jobs that go on under the version before: {jobs}")
+        yield running.format(jobs=listed(item.running, MAX_NAMES))
+    for tool in item.tools:
+        yield f"{tool.name} {tool.version}: {agent_outcome_name(tool.outcome.value)}"
+
+
+def _of_removal(item: AgentRemoval) -> Iterator[str]:
+    if item.stopped:
+        yield _("stopped: {jobs}").format(jobs=listed(item.stopped, MAX_NAMES))
+    if item.jobs_removed:
+        yield ngettext(
+            "{count} directory of a job removed", "{count} directories of jobs removed", item.jobs_removed
+        ).format(count=item.jobs_removed)
+    if item.kept:
+        yield _("left there: {paths}").format(paths=listed(item.kept, MAX_NAMES))
+
+
+def _of_program(item: AgentStatus) -> Iterator[str]:
+    """Yield what there is to say of the agent's program and its daemon."""
+    seen = item.seen
+    if seen.probe.broken:
+        yield clean(seen.probe.broken).strip().splitlines()[-1]
+    if item.state == "outdated" and seen.probe.version != dtagent.__version__:
+        yield _("this dttui brings {version}: dttui agents upgrade").format(version=dtagent.__version__)
+    elif item.state == "outdated":
+        yield _("of this version, but with other files than this dttui's: dttui agents upgrade")
+    if seen.daemon is not None and seen.daemon.digest not in (None, seen.probe.current):
+        yield _("the daemon is of an older version")
+    if seen.daemon is not None and seen.daemon.warm:
+        size_mib = sum(item.memory_mib for item in seen.daemon.warm)
+        yield _("keeps torch imported for warm starts: {size} MiB").format(size=size_mib)
+
+
+def _of_host(item: AgentStatus) -> Iterator[str]:
+    """Yield what there is to say of where the agent lies, and of what else is there."""
+    seen = item.seen
+    if item.is_elsewhere:
+        yield _("in {path}, since others have the usual place").format(path=clean(seen.probe.root))
+    for tool in seen.probe.tools:
+        named = f"{clean(tool.name)} {clean(tool.version)}".rstrip()
+        damaged = _("{tool} is damaged: dttui agents deploy --with {name}")
+        yield (named if tool.is_whole else damaged.format(tool=named, name=clean(tool.name)))
+    if seen.others:
+        used = sum(other.in_use for other in seen.others)
+        text = ngettext(
+            "{count} other version kept, {used} in use", "{count} other versions kept, {used} in use", len(seen.others)
+        )
+        yield text.format(count=len(seen.others), used=used)
+    if seen.logout_kills:
+        yield _("logout ends jobs: ask for loginctl enable-linger")

@@ -44,6 +44,7 @@ async def remove_all(
     checkpoints: bool = False,
     dry_run: bool = False,
     on_progress: Callable[[str, str], None] = lambda host, message: None,
+    on_done: Callable[[str, AgentRemoval | HostError], None] = lambda host, result: None,
 ) -> list[AgentRemoval | HostError]:
     """Remove the agent from hosts, many at a time; return what became of each, in their order.
 
@@ -58,6 +59,7 @@ async def remove_all(
         checkpoints: with `jobs`, also the checkpoints below them.
         dry_run: stop and remove nothing, and return what that would have come to.
         on_progress: told a host's name and what is being done there.
+        on_done: told a host's name and what came of it, as soon as that is known.
     """
 
     async def act(visit: Visit) -> AgentRemoval:
@@ -80,7 +82,7 @@ async def remove_all(
         done = decode(visit.host, _Removed, answer.result)
         return AgentRemoval(visit.host, done.removed, names, done.jobs, tuple(map(clean, done.kept)))
 
-    return await on_each(environments, transport, prompter, act, on_progress=on_progress)
+    return await on_each(environments, transport, prompter, act, on_progress=on_progress, on_done=on_done)
 
 
 async def _stop(visit: Visit, attempts: Sequence[AttemptSeen]) -> None:

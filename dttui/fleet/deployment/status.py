@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dttui.errors import HostError
 from dttui.fleet.deployment.deploy import agent_digest, decode
@@ -31,6 +31,7 @@ async def status_all(
     *,
     source: WheelSource | None = None,
     on_wait: OnWait | None = None,
+    on_done: Callable[[str, AgentStatus | HostError], None] = lambda host, result: None,
 ) -> list[AgentStatus | HostError]:
     """Ask hosts, many at a time; return what each told, in their order.
 
@@ -40,6 +41,7 @@ async def status_all(
         prompter: asked for passwords and new host keys while connecting.
         source: what this dttui would install; nothing is fetched.
         on_wait: told meanwhile who is waited for.
+        on_done: told a host's name and what came of it, as soon as that is known.
     """
     ours = source or WheelSource()
 
@@ -47,4 +49,6 @@ async def status_all(
         seen = await inspect(visit)
         return AgentStatus(visit.host, seen, seen.probe.current == agent_digest(ours, seen.probe.architecture))
 
-    return await on_each(environments, transport, prompter, act, deadline_s=DEADLINE_S, on_wait=on_wait)
+    return await on_each(
+        environments, transport, prompter, act, deadline_s=DEADLINE_S, on_wait=on_wait, on_done=on_done
+    )

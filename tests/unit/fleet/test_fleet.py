@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Awaitable
 
 import pytest
-from dtagent.protocol.rpc import to_wire
+from dtagent.protocol.rpc import ErrorCode, to_wire
 
+from dttui.errors import AgentError, AgentGoneError, HostUnreachableError
 from dttui.fleet import live
+from dttui.fleet.deployment.each_host import Visit, on_each
 from dttui.fleet.live import Fleet, retry_delay_s
 from dttui.fleet.states import EnvironmentState
 from dttui.inventory.models import Inventory, Reach
@@ -17,6 +19,7 @@ from dttui.transport.routes import TRANSPORTS
 from tests.fake_transport import FakeHost, FakeProcess, FakeTransport
 from tests.unit.rpc.test_agent_client import agent
 from tests.unit.seed_cluster import environment, host_facts
+from tests.waiting import until
 
 DEADLINE_S = 10.0
 SAMPLE = {"seq": 1, "time": 1000.0}
@@ -58,6 +61,57 @@ def test_a_host_without_an_agent_is_asked_more_often_than_one_that_is_away() -> 
     assert delays[0] == 5
     assert delays[-1] == 20
     assert retry_delay_s(99, EnvironmentState.UNREACHABLE) == 60
+
+
+async def test_the_version_of_an_agent_is_known_until_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "RETRY_S", (0.01,))
+    host = FakeHost(agent(lambda method: to_wire(host_facts(2)) if method == "facts" else {"samples": [SAMPLE]}))
+    watched = Fleet([environment("a", 2)], FakeTransport({"a": host}), Nobody())
+    assert watched.statuses["a"].heard_at is None
+    watched.start()
+    await watched.settle(DEADLINE_S)
+    known = watched.statuses["a"]
+    assert known.agent_version
+    assert known.protocol == 1
+    assert known.heard_at is not None
+    host.handler = no_agent
+    watched.retry("a", drops=True)
+    await until(lambda: watched.statuses["a"].state == "no agent", "its agent is gone")
+    gone = watched.statuses["a"]
+    assert (gone.agent_version, gone.protocol) == (None, None)
+    assert gone.heard_at is not None
+    assert gone.heard_at >= known.heard_at
+    await watched.close()
+
+
+def test_an_agent_of_another_protocol_is_told_from_one_that_is_missing() -> None:
+    foreign = AgentError("a", "no common version", code=ErrorCode.VERSION)
+    assert live._agent_after(foreign)["is_foreign"] is True  # noqa: SLF001
+    assert live._agent_after(AgentGoneError("a", "none"))["is_foreign"] is False  # noqa: SLF001
+    assert live._agent_after(HostUnreachableError("a", "away")) == {}  # noqa: SLF001
+
+
+async def test_what_came_of_a_host_is_told_before_all_are_done() -> None:
+    hosts = [environment("a", 2), environment("b", 2)]
+    told: list[str] = []
+    was_told = asyncio.Event()
+
+    def note(name: str, _result: object) -> None:
+        told.append(name)
+        was_told.set()
+
+    async def act(visit: Visit) -> str:
+        if visit.host == "a":
+            await asyncio.wait_for(was_told.wait(), DEADLINE_S)
+            assert told == ["b"]
+            return "done"
+        raise AgentError("b", "b: broken")
+
+    transport = FakeTransport({"a": FakeHost(no_agent), "b": FakeHost(no_agent)})
+    first, second = await on_each(hosts, transport, Nobody(), act, on_done=note)
+    assert first == "done"
+    assert isinstance(second, AgentError)
+    assert told == ["b", "a"]
 
 
 async def test_a_defect_on_the_way_to_a_host_is_told_and_leaves_no_row_waiting() -> None:

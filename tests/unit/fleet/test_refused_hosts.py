@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dttui.cli.agents import outcome_of
+from dttui.app import outcome_of
 from dttui.diagnosis.unstarted import why_unstarted
 from dttui.errors import AgentGoneError, AuthenticationError, HostError, HostKeyError, HostUnreachableError
 from dttui.fleet.live import state_of
