@@ -17,12 +17,14 @@ from dttui.files import write_atomic
 from dttui.i18n import _
 from dttui.inventory.demo import demo_inventory
 from dttui.inventory.models import Environment, Inventory
+from dttui.inventory.reader import is_ssh_config, load_inventory
 from dttui.inventory.ssh_hosts import import_ssh_config, is_forge
 from dttui.inventory.writer import add_environments
 from dttui.planning.submission import Submission
 from dttui.spec import DocumentError, Job, dump_job, load_document, load_job
 from dttui.spec.edit import edited_in_place
 from dttui.spec.format import format_job
+from dttui.spec.yaml_composer import INVENTORY
 from dttui.spec.yaml_reader import decode, read_bytes
 
 DEMO_JOB = Path("gpt", "job.yaml")
@@ -124,12 +126,14 @@ def has_comments(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class ImportableHosts:
-    """What an inventory can be given from ~/.ssh/config."""
+    """What an inventory can be given from another file."""
 
     new: list[Environment]
     """Those that it lacks."""
     left_out: list[str]
     """Names of services for source code, on which nobody trains."""
+    known: list[str]
+    """Names of those that it has."""
 
 
 def importable_hosts(inventory: Inventory, names: Sequence[str] = ()) -> ImportableHosts:
@@ -146,9 +150,36 @@ def importable_hosts(inventory: Inventory, names: Sequence[str] = ()) -> Importa
             _("{file} has no host {name}").format(file=config, name=", ".join(sorted(missing))),
             _("It has: {names}").format(names=", ".join(item.name for item in found) or "–"),
         )
-    left_out = [] if names else [item.name for item in found if is_forge(item)]
-    wanted = [item for item in found if (item.name in names if names else item.name not in left_out)]
-    return ImportableHosts([item for item in wanted if inventory.find(item.name) is None], left_out)
+    if not names:
+        return _importable(found, inventory)
+    return _importable([item for item in found if item.name in names], inventory, takes_forges=True)
+
+
+def hosts_of(source: str, inventory: Inventory) -> ImportableHosts:
+    """Return the hosts that the inventory lacks, of an ssh configuration or of whatever is read as an inventory.
+
+    Args:
+        source: path of the file; or `slurm:` for the allocation of Slurm that dttui runs in.
+        inventory: what is there already.
+
+    Raises:
+        DocumentError: it cannot be read, or is nothing of these; with every problem and its place.
+        UsageError: there is no allocation.
+    """
+    if source == locations.SLURM:
+        return _importable(load_inventory(source).environments, inventory)
+    path = Path(source).expanduser()
+    is_own = os.path.realpath(path) == os.path.realpath(locations.ssh_config_file())
+    if is_own or is_ssh_config(decode(read_bytes(path, str(path), INVENTORY), str(path), INVENTORY)):
+        return _importable(import_ssh_config(path), inventory)
+    return _importable(load_inventory(path).environments, inventory)
+
+
+def _importable(found: Sequence[Environment], inventory: Inventory, *, takes_forges: bool = False) -> ImportableHosts:
+    left_out = [] if takes_forges else [item.name for item in found if is_forge(item)]
+    known = [item.name for item in found if any(inventory.find(key) for key in (item.name, item.id) if key is not None)]
+    new = [item for item in found if item.name not in left_out and item.name not in known]
+    return ImportableHosts(new, left_out, known)
 
 
 def import_hosts(path: Path, hosts: Sequence[Environment]) -> Inventory:

@@ -53,7 +53,7 @@ def parse_inventory(text: str | bytes, name: str, directory: Path | None = None)
         directory: where files lie that belong to it, for an inventory of Ansible.
     """
     text = decode(text, name, INVENTORY)
-    if _SSH_CONFIG.search(text):
+    if is_ssh_config(text):
         message = _("this is an ssh configuration, no inventory")
         raise DocumentError([Problem(name, message, _("Make an inventory of its hosts: dttui envs import"))])
     if is_ansible_ini(text):
@@ -85,6 +85,11 @@ def _of_ansible(said: AnsibleInventory, directory: Path | None) -> Inventory:
     if directory is not None:
         add_variable_files(said, directory)
     return to_inventory(said)
+
+
+def is_ssh_config(text: str) -> bool:
+    """Whether text begins as an ssh configuration does, and no inventory."""
+    return _SSH_CONFIG.search(text) is not None
 
 
 def is_foreign(text: str | bytes, name: str) -> bool:

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -37,7 +37,7 @@ from dttui.tui.commands import N_, ScreenCommands, commands_of
 from dttui.tui.job_line import job_line
 from dttui.tui.messages import DemoWanted, ImportWanted, JobChosen, JobLaunched
 from dttui.tui.prompts import PromptQueue, ScreenPrompter
-from dttui.tui.screens.dialogs import ChoiceDialog, HostPicker, Question
+from dttui.tui.screens.dialogs import ChoiceDialog, Question
 from dttui.tui.screens.help import HelpScreen
 from dttui.tui.screens.jobs import JobsScreen
 from dttui.tui.screens.opening import OpeningScreen
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from dttui.jobs import Board, Changed
     from dttui.planning import Plan, Submission
     from dttui.spec import Job
+    from dttui.tui.host_work import HostWork
     from dttui.tui.screens.compose import Checks, ComposeScreen, Launcher
 
 FAULT_S = 30.0
@@ -57,6 +58,8 @@ BRIEFS_S = 2.0
 """How often it is looked what runs."""
 WIDE = 116
 """Columns from which list and form stand side by side; below, they are two pages."""
+HOSTS = "hosts"
+"""Id of the screen of hosts."""
 LEAVE_DIALOG = "leave"
 """Group of the worker that asks before quitting."""
 COMPOSING = "dttui.tui.screens.compose"
@@ -123,10 +126,12 @@ class DttuiApp(App[None]):
         "screens/bench.tcss",
         "screens/run.tcss",
         "screens/jobs.tcss",
+        "screens/hosts.tcss",
     ]
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = App.COMMANDS | {ScreenCommands}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("g", "watch_job", N_("go to job"), id="app.watch", tooltip=N_("Watch the job that the bar tells of")),
+        Binding("h", "hosts", N_("hosts"), id="app.hosts", tooltip=N_("Show all hosts and their agents")),
         Binding("j", "jobs", N_("jobs"), id="app.jobs", tooltip=N_("Show all jobs of this login node")),
         Binding("question_mark", "help", N_("keys"), id="app.help", tooltip=N_("Show the keys of this screen")),
         Binding("f1", "help", N_("keys"), id="app.help-too", tooltip=N_("Show the keys of this screen")),
@@ -249,6 +254,9 @@ class DttuiApp(App[None]):
         """Offer only what is not shown already."""
         if action == "watch_job":
             return self._next_job() is not None
+        if action == "hosts":
+            is_begun = self.options.replay_speed is None and not isinstance(self.screen, OpeningScreen)
+            return is_begun and getattr(self.screen, "id", None) != HOSTS
         return not isinstance(self.screen, JobsScreen) if action == "jobs" else True
 
     def watch_briefs(self, before: tuple[JobBrief, ...], now: tuple[JobBrief, ...]) -> None:
@@ -288,6 +296,28 @@ class DttuiApp(App[None]):
     def action_jobs(self) -> None:
         """Show all jobs."""
         self.push_screen(JobsScreen(self._face))
+
+    def action_hosts(self) -> None:
+        """Show all hosts."""
+        from dttui.tui.screens.hosts import HostsScreen
+
+        path = self.options.inventory_path
+        self.push_screen(HostsScreen(self.fleet, self.host_work, None if path is None else str(path), id=HOSTS))
+
+    @cached_property
+    def host_work(self) -> HostWork:
+        """What is done on hosts."""
+        from dttui.tui.host_work import HostWork
+        from dttui.tui.screens.job_files import apply_options
+
+        options = apply_options(demo=self.options.demo, inventory_path=self.options.inventory_path)
+        return HostWork(
+            self._face,
+            ScreenPrompter(self.questions, remembers_refusals=False),
+            lambda act: self.run_worker(act, group="host-work"),
+            lambda key: self._try_again(self.fleet, key, drops=True),
+            options,
+        )
 
     def action_help_quit(self) -> None:
         """Say how to quit: ctrl+c is what many would try first."""
@@ -347,34 +377,30 @@ class DttuiApp(App[None]):
 
     @work
     async def _import_hosts(self) -> None:
-        from dttui.compose import documents
+        from dttui.tui.screens.host_import import import_hosts
 
         path = self.options.inventory_path
-        if path is None:
-            return
-        try:
-            hosts = (await asyncio.to_thread(documents.importable_hosts, self.options.inventory)).new
-            if not hosts:
-                self.notify(_("~/.ssh/config names no hosts."), severity="warning", markup=False)
-                return
-            picked = await self.push_screen_wait(HostPicker(hosts, str(path)))
-            if not picked:
-                return
-            chosen = [host for host in hosts if host.name in picked]
-            inventory = await asyncio.to_thread(documents.import_hosts, path, chosen)
-        except DttuiError as error:
-            self.notify(clean(error.message), severity="error", markup=False)
-            return
-        self.notify(_("Saved {file}.").format(file=clean(str(path))), markup=False)
-        await self._use(replace(self.options, inventory=inventory))
+        inventory = await import_hosts(self, path, self.options.inventory) if path is not None else None
+        if inventory is not None:
+            await self._use(replace(self.options, inventory=inventory), keeps_draft=True)
 
-    async def _use(self, options: TuiOptions) -> None:
-        """Compose on another inventory from now on."""
+    async def _use(self, options: TuiOptions, *, keeps_draft: bool = False) -> None:
+        """Compose on another inventory from now on; the job stays as it is where it is to be kept."""
+        from dttui.tui.screens.compose import ComposeScreen
+
         self.options = options
         await self.fleet.close()
         self.fleet = self._make_fleet()
         self.fleet.start()
-        await self.switch_screen(self._compose())
+        was_on_hosts = self.screen.id == HOSTS
+        while was_on_hosts and not isinstance(self.screen, ComposeScreen):
+            await self.pop_screen()
+        before, after = self.screen, self._compose()
+        await self.switch_screen(after)
+        if keeps_draft and isinstance(before, ComposeScreen):
+            after.go_on_from(before)
+        if was_on_hosts:
+            self.action_hosts()
 
     def _make_fleet(self) -> Fleet:
         return self._face.watch(self.options.inventory.environments, self._fleet_prompter)
@@ -423,11 +449,13 @@ class DttuiApp(App[None]):
         start = self.options.launch or self._launch
         await self.push_screen(BenchScreen(submission, plan, environments, self._face, self.benches, start))
 
-    def _try_again(self, fleet: Fleet, key: str) -> None:
+    def _try_again(self, fleet: Fleet, key: str, *, drops: bool = False) -> None:
+        if key not in fleet.statuses:
+            return
         environment = fleet.statuses[key].environment
         for name in (environment.name, environment.host):
             self._fleet_prompter.forget(name or "")
-        fleet.retry(key)
+        fleet.retry(key, drops=drops)
 
 
 def _running() -> list[jobs.JobSummary]:

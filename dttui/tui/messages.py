@@ -85,7 +85,7 @@ class LogTimeChosen(Message):
 
 @dataclass
 class ImportWanted(Message):
-    """A person wants to import hosts of the ssh configuration."""
+    """A person wants to add hosts of another file to the inventory, such as the ssh configuration."""
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dtagent.protocol.events import NodeStanding
 from dtagent.protocol.metric_fields import MIB, PERCENT, Declared, aggregated, cells_of, figures_of, is_rate, rate_text
@@ -26,6 +26,8 @@ from dttui.words import kind_name, without_log_head
 if TYPE_CHECKING:
     from dttui.app import EnvironmentStatus, Occupant
     from dttui.jobs import NodeView
+
+RowT = TypeVar("RowT", bound=EnvironmentRow)
 
 _PROBLEMS = (
     EnvironmentState.UNREACHABLE,
@@ -168,10 +170,15 @@ def arranged(rows: Mapping[str, EnvironmentRow], wanted: Filter, sort: str, *, i
     """Return the keys of the rows that a filter takes, in the order asked for; ties keep that of the inventory."""
     found = [row for row in rows.values() if wanted.takes(row)]
     key = next(key for name, _label, key in SORTS if name == sort)
-    if sort == "inventory":
-        return [row.key for row in (reversed(found) if is_reversed else found)]
-    known = sorted((row for row in found if key(row) is not None), key=key, reverse=is_reversed)
-    return [row.key for row in (*known, *(row for row in found if key(row) is None))]
+    return [row.key for row in in_order(found, None if sort == "inventory" else key, is_reversed=is_reversed)]
+
+
+def in_order(rows: Sequence[RowT], key: Callable[[RowT], Any] | None, *, is_reversed: bool) -> list[RowT]:
+    """Return rows in the order of a key; as they come without one. What has `None` for a key comes last either way."""
+    if key is None:
+        return list(reversed(rows) if is_reversed else rows)
+    known = sorted((row for row in rows if key(row) is not None), key=key, reverse=is_reversed)
+    return [*known, *(row for row in rows if key(row) is None)]
 
 
 def environment_detail(status: EnvironmentStatus) -> list[tuple[str, str]]:

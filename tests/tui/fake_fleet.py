@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import cast
 
+import dtagent
 from dtagent.protocol.facts import GpuFacts, HostFacts, PythonFacts
 from dtagent.protocol.telemetry import GpuHold, GpuSample, HostSample
 
@@ -119,6 +120,7 @@ def facts(environment: Environment, now: float, days_up: float) -> HostFacts:
         memory_total_mib=int(((cpu.memory if cpu else None) or 64 * GB) / 1024**2),
         gpus=[GpuFacts(i, f"NVIDIA {gpu.type}-SXM4-80GB" if gpu else "", None, 81920) for i in range(count)],
         driver_version="550.54.15" if count else None,
+        cuda_version="12.4" if count else None,
         gpu_note=None if count else "no NVIDIA driver",
         pythons=[PythonFacts("python3", "/usr/bin/python3", "3.11.2", {"torch": "2.13.0"})],
     )
@@ -149,7 +151,13 @@ def status(environment: Environment, state: EnvironmentState, load: int = 0, **m
     known: dict[str, object] = {}
     holds = cast("list[GpuHold] | None", more.pop("holds", None))
     if reachable:
-        known = {"facts": facts(environment, now, days), "sample": sample(environment, load, holds=holds)}
+        known = {
+            "facts": facts(environment, now, days),
+            "sample": sample(environment, load, holds=holds),
+            "heard_at": now,
+            "agent_version": dtagent.__version__,
+            "protocol": 1,
+        }
     return EnvironmentStatus(environment, state, **{"since": now - 190, **known, **more})  # type: ignore[arg-type]  # named fields
 
 
@@ -161,12 +169,14 @@ def set_states(app: DttuiApp) -> None:
     states: list[tuple[EnvironmentState, int, dict[str, object]]] = [
         (idle, 3, {}),
         (idle, 0, {}),
-        (idle, 1, {}),
+        (idle, 1, {"agent_version": "0.0.9"}),
         (busy, 97, {"holds": [hold]}),
         (
             EnvironmentState.UNREACHABLE,
             0,
             {
+                "heard_at": now - 190,
+                "agent_version": dtagent.__version__,
                 "reason": _("{host}: no answer within {seconds:g} s").format(host="a100-17", seconds=20),
                 "hint": _("Check that the host is up, and that no firewall drops what goes to it."),
             },

@@ -26,7 +26,7 @@ LOOKS = 100
 
 BUSY_GROUPS = ("look-ahead", "estimate", "launch", "jobs", "why", "briefs")
 """Workers that end by themselves; all others do, too, or wait for a person's answer to a dialog."""
-ENDLESS_GROUPS = ("listen", "benches", "check")
+ENDLESS_GROUPS = ("listen", "benches", "check", "host-work")
 """Workers that go on for as long as a screen or a job does."""
 
 

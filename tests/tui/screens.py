@@ -21,7 +21,8 @@ from dttui.tui.app import DttuiApp
 from dttui.tui.environment_pane import EnvironmentPane
 from dttui.tui.screens.bench import BenchScreen
 from dttui.tui.screens.checks import ChecksScreen
-from dttui.tui.screens.dialogs import ChoiceDialog, HostPicker
+from dttui.tui.screens.dialogs import ChoiceDialog
+from dttui.tui.screens.host_import import HostList, HostPicker
 from dttui.tui.screens.prompt import PromptDialog
 from tests.tui import job_files
 from tests.tui.bench_files import bench_under_way, kept_bench
@@ -93,7 +94,8 @@ async def choose_framework(app: DttuiApp, pilot: Pilot[None]) -> None:
 async def import_hosts(app: DttuiApp, pilot: Pilot[None]) -> None:
     """Open the list of hosts to import."""
     await pilot.press("enter")
-    await until(pilot, lambda: isinstance(app.screen, HostPicker), "hosts are offered")
+    await until(pilot, lambda: isinstance(app.screen, HostPicker), "the file is asked for")
+    await until(pilot, lambda: isinstance(app.focused, HostList), "its hosts are offered")
     await pilot.press("space")
 
 
@@ -211,6 +213,10 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
         "bench": ({"draft": draft, "check": trouble}, kept_links(inventory)),
         "help": ({"draft": draft}, press("question_mark")),
         "jobs": ({}, press("j")),
+        "agents": ({}, press("h")),
+        "agents-away": ({}, press("h", "down", "down", "down", "down", "down")),
+        "agents-busy": ({}, press("h", "down", "down", "down")),
+        "agents-remove": ({}, press("h", "space", "space", "space", "space", "x")),
         "run": ({"attach": run}, nothing),
         "run-simulated": ({"attach": simulated}, nothing),
         "run-logs": ({"attach": run}, tab("logs")),

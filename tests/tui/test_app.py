@@ -15,14 +15,14 @@ from dttui.inventory import load_inventory
 from dttui.inventory.models import Inventory
 from dttui.tui.commands import commands_of
 from dttui.tui.screens.compose import ComposeScreen
-from dttui.tui.screens.dialogs import HostList, HostPicker
 from dttui.tui.screens.help import HelpScreen
+from dttui.tui.screens.host_import import HostList, HostPicker
 from dttui.tui.widgets.environment_list import EnvironmentList
 from dttui.tui.widgets.key_bar import KeyBar
 from tests.tui.catalogue import compile_catalogues
 from tests.tui.composing import screen_of
 from tests.tui.fake_fleet import job, make_app, make_inventory, set_states
-from tests.tui.looking import follow, screen_text, settle, toasts, until
+from tests.tui.looking import follow, screen_text, settle, text_of, until
 from tests.tui.screens import CHOSEN, SIZES
 
 SIZE = (120, 40)
@@ -40,7 +40,8 @@ async def test_hosts_of_the_ssh_configuration_are_picked_and_saved(tmp_path: Pat
         await settle(app, pilot)
         assert "No environments yet" in screen_text(app)
         await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, HostPicker), "hosts are offered")
+        await until(pilot, lambda: isinstance(app.screen, HostPicker), "the file is asked for")
+        await until(pilot, lambda: isinstance(app.focused, HostList), "its hosts are offered")
         hosts = app.screen.query_one(HostList)
         assert hosts.option_count == 3
         await pilot.press("space")
@@ -62,7 +63,8 @@ async def test_no_ssh_configuration_is_said(tmp_path: Path) -> None:
     async with app.run_test(size=SIZE, notifications=True) as pilot:
         await settle(app, pilot)
         await pilot.press("enter")
-        assert "config" in (await until(pilot, lambda: toasts(app), "something is said"))[-1]
+        await until(pilot, lambda: "config: cannot be read" in text_of(app, "#host-note"), "it is said")
+        assert app.focused is app.screen.query_one("#host-file")
 
 
 async def test_the_demo_cluster_comes_with_its_job_ready_to_launch() -> None:

@@ -417,6 +417,11 @@ class ComposeScreen(Screen[None]):
         self._estimate()
         self._look_ahead()
 
+    def go_on_from(self, other: ComposeScreen) -> None:
+        """Go on with the job of another screen, on this one's inventory."""
+        self._file, self._kept = other._file, other._kept
+        self.set_state(other.state)
+
     def _show_summary(self) -> None:
         state, choices, total = self.state, self.draft.choices, self.draft.total
         self.query_one(JobPane).sum_up(state, choices, total, self.draft.cost, is_fresh=self.draft.is_costed)

@@ -1,10 +1,10 @@
-"""Small dialogs: a choice of buttons, a path to type, hosts to pick."""
+"""Small dialogs: a choice of buttons, a path to type."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -12,17 +12,13 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Button, Input, OptionList
+from textual.widgets import Button, Input
 from textual.widgets.button import ButtonVariant
 
-from dttui.i18n import _, ngettext
-from dttui.sanitize import clean
+from dttui.i18n import _
 from dttui.tui.commands import N_
 from dttui.tui.widgets.button_row import ButtonRow
 from dttui.tui.widgets.prose import Prose
-
-if TYPE_CHECKING:
-    from dttui.inventory import Environment
 
 FOLLOW_S = 0.5
 """How often a question that follows something is asked anew."""
@@ -180,87 +176,3 @@ class PathDialog(Dialog[str]):
     @on(Input.Submitted)
     def _done(self) -> None:
         self.dismiss(self.query_one(Input).value.strip() or None)
-
-
-class HostPicker(Dialog[list[str]]):
-    """Asks which hosts of the ssh configuration to import."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "filter", N_("filter"), id="hosts.filter", tooltip=N_("Show only hosts with these words")),
-        Binding("a", "all", N_("tick all shown"), id="hosts.all", tooltip=N_("Tick all hosts that are shown")),
-    ]
-
-    def __init__(self, hosts: Sequence[Environment], target: str) -> None:
-        """Offer `hosts`; `target` is where they will be written."""
-        super().__init__()
-        self._names = [host.name for host in hosts]
-        self._target = target
-        self._picked: set[str] = set()
-
-    def compose(self) -> ComposeResult:
-        """Lay out the list."""
-        subtitle = _("space ticks · a ticks all · / filters")
-        with self.box(_("Import hosts of ~/.ssh/config"), "-tall", subtitle=subtitle):
-            text = _("They are added to {path}.").format(path=clean(self._target))
-            yield Prose(Content(text), classes="dialog-note")
-            yield Input(id="host-filter", compact=True, placeholder=_("filter: part of a name"))
-            yield HostList(id="hosts", compact=True)
-            yield from self.ok_or_cancel(_("Import"))
-
-    def on_mount(self) -> None:
-        """Show all hosts."""
-        self._fill()
-        self.query_one(HostList).focus()
-
-    def action_filter(self) -> None:
-        """Go to the filter."""
-        self.query_one("#host-filter", Input).focus()
-
-    def action_all(self) -> None:
-        """Tick what is shown."""
-        self._picked.update(self._shown())
-        self._fill()
-
-    @on(Input.Changed, "#host-filter")
-    def _filtered(self) -> None:
-        self._fill()
-
-    @on(Input.Submitted, "#host-filter")
-    def _filter_done(self) -> None:
-        self.query_one(HostList).focus()
-
-    @on(OptionList.OptionSelected)
-    def _toggled(self, event: OptionList.OptionSelected) -> None:
-        self._picked ^= {self._shown()[event.option_index]}
-        self._fill()
-
-    @on(Button.Pressed, "#ok")
-    def _done(self) -> None:
-        self.dismiss([name for name in self._names if name in self._picked])
-
-    def _shown(self) -> list[str]:
-        query = self.query_one("#host-filter", Input).value.casefold()
-        return [name for name in self._names if query in name.casefold()]
-
-    def _fill(self) -> None:
-        hosts = self.query_one(HostList)
-        cursor = hosts.highlighted or 0
-        shown = self._shown()
-        hosts.set_options([self._line(name) for name in shown])
-        hosts.highlighted = min(cursor, len(shown) - 1) if shown else None
-        count = len(self._picked)
-        button = self.query_one("#ok", Button)
-        button.label = Content(ngettext("Import {count} host", "Import {count} hosts", count).format(count=count))
-        button.disabled = count == 0
-
-    def _line(self, name: str) -> Content:
-        mark = ("☑ ", "bold $ticked") if name in self._picked else ("☐ ", "$muted")
-        return Content.assemble(mark, clean(name))
-
-
-class HostList(OptionList):
-    """A list of which each line can be ticked."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("space,enter", "select", N_("tick"), id="hosts.tick", tooltip=N_("Tick the host, or untick it")),
-    ]

@@ -29,8 +29,8 @@ class EmptyInventory(Vertical):
             text = _("The inventory {path} is empty or not there.").format(path=clean(self._path))
             yield Prose(Content.styled(text, "$muted"))
         if self._path is not None:
-            yield Button(_("Import hosts of ~/.ssh/config"), id="import", variant="primary", compact=True)
-            yield Prose(Content.styled(_("Pick from the hosts that ssh already knows."), "$muted"))
+            yield Button(_("Import hosts"), id="import", variant="primary", compact=True)
+            yield Prose(Content.styled(_("Pick from the hosts that ssh already knows, or of another file."), "$muted"))
             yield Button(_("Use the demo cluster"), id="demo", compact=True)
         text = _("Three environments on this machine with simulated GPUs; the training is real.")
         yield Prose(Content.styled(text, "$muted"))

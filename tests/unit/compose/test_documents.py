@@ -10,6 +10,7 @@ import pytest
 from dttui.compose.documents import (
     format_file,
     has_comments,
+    hosts_of,
     import_hosts,
     importable_hosts,
     keeps_comments,
@@ -21,7 +22,7 @@ from dttui.errors import UsageError
 from dttui.inventory.models import Environment, Inventory
 from dttui.launch.local_plan import make_local_plan
 from dttui.planning.submission import Submission
-from dttui.spec import Job, dump_job
+from dttui.spec import DocumentError, Job, dump_job
 from dttui.spec.models import Run
 
 EMPTY = Inventory()
@@ -145,3 +146,33 @@ def test_hosts_that_the_inventory_has_already_are_not_offered(tmp_path: Path) ->
     hosts = importable_hosts(known).new
     assert [host.name for host in hosts] == ["b"]
     assert import_hosts(tmp_path / "inventory.yaml", hosts).environments == tuple(hosts)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("config", "Host a b github.com\n  User li\n"),
+        ("hostfile", "a slots=2\nb slots=4\n"),
+        ("hosts.ini", "[gpu]\na ansible_host=10.0.0.1\nb ansible_host=10.0.0.2\n"),
+        ("inventory.yaml", "environments:\n- {name: a, host: a}\n- {name: b, host: b}\n"),
+    ],
+)
+def test_hosts_are_read_of_each_kind_of_file_that_lists_some(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    found = hosts_of(str(tmp_path / name), Inventory(environments=(Environment(name="a", host="a"),)))
+    assert [item.name for item in found.new] == ["b"]
+    assert found.known == ["a"]
+    assert found.left_out == (["github.com"] if name == "config" else [])
+
+
+def test_the_own_ssh_configuration_is_one_however_it_begins() -> None:
+    ssh = Path(os.environ["HOME"]) / ".ssh"
+    ssh.mkdir()
+    (ssh / "config").write_text("ServerAliveInterval 60\nHost a\n")
+    assert [item.name for item in hosts_of("~/.ssh/config", EMPTY).new] == ["a"]
+
+
+def test_a_file_that_lists_no_hosts_is_refused_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("name: x\n")
+    with pytest.raises(DocumentError, match=r"job\.yaml"):
+        hosts_of(str(tmp_path / "job.yaml"), EMPTY)
