@@ -16,9 +16,14 @@ if TYPE_CHECKING:
     from dttui.compose.bench_words import regime_name as regime_name
     from dttui.compose.bench_words import row_cells as row_cells
     from dttui.compose.bench_words import unfinished_text as unfinished_text
+    from dttui.compose.changes import form_of as form_of
+    from dttui.compose.changes import is_elsewhere as is_elsewhere
     from dttui.compose.changes import model_of as model_of
+    from dttui.compose.changes import said_of as said_of
+    from dttui.compose.changes import section_of as section_of
     from dttui.compose.changes import with_layout as with_layout
     from dttui.compose.changes import with_model as with_model
+    from dttui.compose.changes import with_section as with_section
     from dttui.compose.draft_answers import CalibrationAnswer as CalibrationAnswer
     from dttui.compose.draft_answers import CostQuestion as CostQuestion
     from dttui.compose.draft_answers import Degrees as Degrees

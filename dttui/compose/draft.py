@@ -19,6 +19,7 @@ from dttui.planning.merged_findings import merged
 from dttui.planning.models import Finding, Plan, Severity
 from dttui.planning.submission import Submission
 from dttui.preflight.occupation import MERELY_BUSY, check_room
+from dttui.preflight.software import differences, drift_findings
 from dttui.spec.findings import errors_first, warning
 
 _COVERED = frozenset(("no-nodes", "dataset-missing", "run-missing", "framework-missing"))
@@ -58,6 +59,9 @@ def preview_draft(
     if not state.selected:
         return DraftPreview(plan, errors)
     hosts = _in_use(plan, inventory, statuses)
+    told = facts_of(statuses)
+    drift = drift_findings(differences(plan, {node.name: told[node.name] for node in plan.nodes if node.name in told}))
+    hosts = [*hosts, *drift]
     taken = [_only_warned(finding) for finding in hosts if finding.code != MERELY_BUSY]
     busy = [finding for finding in hosts if finding.code == MERELY_BUSY]
     refusals = [finding for finding in (*hosts, *map(forbidding, said)) if finding.severity is Severity.ERROR]

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from dttui.jobs.checks import Check as Check
     from dttui.jobs.checks import CheckStatus as CheckStatus
     from dttui.jobs.checks import cell_text as cell_text
+    from dttui.jobs.checks import cell_words as cell_words
     from dttui.jobs.checks import cells_to_data as cells_to_data
     from dttui.jobs.checks import check_name as check_name
+    from dttui.jobs.checks import check_word as check_word
     from dttui.jobs.comparison import ComparedJob as ComparedJob
     from dttui.jobs.comparison import Comparison as Comparison
     from dttui.jobs.comparison import compare as compare

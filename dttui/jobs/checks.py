@@ -61,13 +61,25 @@ def check_name(check: Check) -> str:
         Check.SOFTWARE: _("torch"),
         Check.GPUS: _("GPU"),
         Check.HEALTH: _("hw"),
-        Check.ROOM: _("room"),
+        Check.ROOM: _("disk"),
         Check.LIMITS: _("limit"),
         Check.CLOCK: _("clock"),
-        Check.PATHS: _("paths"),
+        Check.PATHS: _("files"),
         Check.MASTER: _("net"),
         Check.PEERS: _("peers"),
     }[check]
+
+
+def check_word(check: Check) -> str:
+    """Return a column's heading where it has 8 cells."""
+    words = {
+        Check.SOFTWARE: _("software"),
+        Check.GPUS: _("GPUs"),
+        Check.HEALTH: _("hardware"),
+        Check.LIMITS: _("limits"),
+        Check.MASTER: _("master"),
+    }
+    return words.get(check) or check_name(check)
 
 
 SYMBOLS = {
@@ -89,6 +101,13 @@ def cell_text(cell: Cell) -> str:
         if cell.seconds >= least:
             return f"{symbol} {cell.seconds:.{digits}f}".replace(" 0.", " .")
     return symbol
+
+
+def cell_words(cell: Cell) -> str:
+    """Return symbol and time of a check in at most 8 cells: `✓ 0.02 s`, `✗ 20 s`."""
+    text = cell_text(cell)
+    symbol, _space, seconds = text.partition(" ")
+    return f"{symbol} {'0' if seconds.startswith('.') else ''}{seconds} s" if seconds else text
 
 
 _STATUS = "verdict"

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from dttui.planning.section_form import FieldKind as FieldKind
     from dttui.planning.section_form import FormField as FormField
     from dttui.planning.section_form import SectionForm as SectionForm
+    from dttui.planning.section_form import items_of as items_of
     from dttui.planning.section_form import options_form as options_form
     from dttui.planning.submission import Submission as Submission
     from dttui.planning.summary import estimate_text as estimate_text

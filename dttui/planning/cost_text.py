@@ -205,13 +205,14 @@ def rates(estimate: Estimate) -> list[Row]:
 
 
 def speed_up_text(estimate: Estimate) -> str | None:
-    """Return the speed-up by all nodes, and what it would be at best: `5.9× of 7`; `None` for a single node."""
+    """Return the speed-up by all nodes, what it would be at best, and the share of that; `None` for a single node."""
     if len(estimate.scaling) < 2:
         return None
     last = estimate.scaling[-1]
-    return _("{speed_up}× of {ideal}").format(
+    return _("{speed_up}× of {ideal} · efficiency {share}").format(
         speed_up=f"{last.speed_up:.1f}" if last.speed_up >= 1 else f"{last.speed_up:.2f}",
         ideal=f"{last.speed_up / last.efficiency:.3g}",
+        share=f"{last.efficiency:.0%}",
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+from collections import Counter
 from collections.abc import Iterator
 
 from dttui.frameworks import frameworks, get_framework, traits_of
-from dttui.i18n import _, in_a_row, ngettext
+from dttui.i18n import _, in_a_row, joined, ngettext
 from dttui.inventory.models import LOOPBACK, Environment, Reach
 from dttui.planning.cost.links import NodeLink, describe_link
 from dttui.planning.roster import Member, computing
@@ -112,10 +113,20 @@ def check_network(
         if communication_share is not None:
             share = _("communication takes {share} of a step").format(share=f"{communication_share:.0%}")
             message = _("{what}; {why}").format(what=message, why=share)
-        hint = _("Choose environments of one zone where you can.")
+        hint = joined(" ", (_("Choose environments of one zone where you can."), _for_several_zones(members)))
         findings.append(warning("cross-zone", "cluster.nodes", message, hint))
     findings += _same_machines(members)
     return findings + (_without_address(members) or _master(members)) + _public(members)
+
+
+def _for_several_zones(members: tuple[Member, ...]) -> str:
+    """Return what speaks for training across zones: what none of them has by itself."""
+    counts: Counter[str] = Counter()
+    for member in members:
+        counts[member.environment.zone or ""] += member.slots
+    zone, most = counts.most_common(1)[0]
+    text = _("For it speaks that it has {total} ranks, and what is chosen of {zone} alone has {most}.")
+    return text.format(total=counts.total(), zone=zone or "?", most=most)
 
 
 def _simulated(members: tuple[Member, ...]) -> list[Finding]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -19,6 +19,7 @@ from dttui.spec.problems import DocumentError, PathKey, PlacedValueError, format
 from dttui.spec.schema_walk import annotations_at, keys_of, models_at
 from dttui.spec.yaml_composer import TOO_LONG, plain_scalar
 from dttui.spec.yaml_reader import parse_yaml
+from dttui.spec.yaml_source import YamlSource
 from dttui.spec.yaml_writer import flow
 
 Faults = list[tuple[PathKey, str]]
@@ -38,6 +39,10 @@ class FieldKind(Enum):
     """As between the brackets of YAML: `a, b`."""
     MAPPING = "mapping"
     """As between the braces of YAML: `lr: 0.1, betas: [0.9, 0.95]`."""
+    TEXTS = "texts"
+    """The same of values that are texts, also those that look like numbers: `OMP_NUM_THREADS: 8`."""
+    ITEMS = "items"
+    """A list of sections: each is a form of its own."""
     VALUE = "value"
     """Any value of YAML."""
 
@@ -57,6 +62,8 @@ class FormField:
     """Whether the section that it is in cannot do without."""
     about: tuple[str, ...] = ()
     """What the models say of the sections around it, and of it: paragraphs, in English as catalogues have them."""
+    item: type[BaseModel] | None = None
+    """What each item of a list of sections is."""
 
     @property
     def name(self) -> str:
@@ -67,9 +74,11 @@ class FormField:
         """Return the text that stands for a value."""
         if self.kind is FieldKind.TEXT and isinstance(value, str):
             return value
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
         text = flow(value)
         is_bare = (self.kind is FieldKind.LIST and isinstance(value, (list, tuple))) or (
-            self.kind is FieldKind.MAPPING and isinstance(value, dict)
+            self.kind in (FieldKind.MAPPING, FieldKind.TEXTS) and isinstance(value, dict)
         )
         return text[1:-1] if is_bare else text
 
@@ -82,9 +91,11 @@ class FormField:
             return parse_yaml(text, self.name).data if value is TOO_LONG else value  # A reader of YAML says so.
         if self.kind is FieldKind.CHOICE:
             return next((item for item in self.choices if self.written(item) == text), text)
-        if self.kind is FieldKind.MAPPING and not text.startswith("{"):
+        if self.kind in (FieldKind.MAPPING, FieldKind.TEXTS) and not text.startswith("{"):
             text = f"{{{text}}}"
-        elif self.kind is FieldKind.LIST:
+        if self.kind is FieldKind.TEXTS:
+            return _as_written(parse_yaml(text, self.name))
+        if self.kind is FieldKind.LIST:
             source = parse_yaml(text if text.startswith("[") else f"[{text}]", self.name)
             items = source.data if isinstance(source.data, tuple) else (source.data,)
             is_scalar = [isinstance(item, (int, float)) for item in items]
@@ -98,15 +109,18 @@ class FormField:
 class SectionForm:
     """The fields of a section and their texts. What the model does not know is a field too, so that nothing is lost."""
 
-    def __init__(self, model: type[BaseModel], values: Mapping[str, Any], check: Check) -> None:
+    def __init__(
+        self, model: type[BaseModel], values: Mapping[str, Any], check: Check, elsewhere: Collection[str] = ()
+    ) -> None:
         """Make the form of a section.
 
         Args:
             model: what it may hold.
             values: what it holds, as a document has it; `check` may find it wrong.
             check: what is wrong with values.
+            elsewhere: its keys that are not asked for.
         """
-        known = tuple(_fields(model, (), (model,)))
+        known = tuple(field for field in _fields(model, (), (model,)) if field.path[0] not in elsewhere)
         strange = _strange(values, {field.path for field in known}, ())
         self.fields = (*known, *(FormField(path, FieldKind.VALUE) for path in strange))
         self._check = check
@@ -138,6 +152,14 @@ class SectionForm:
             faults.setdefault(field.name, told)
         return values, faults
 
+    def nearest(self, name: str) -> int:
+        """Return which field has a dotted name, or is within what has it, or holds it; the first where none does."""
+        keys = tuple(name.split("."))
+        for index, field in enumerate(self.fields):
+            if field.path[: len(keys)] == keys or keys[: len(field.path)] == field.path:
+                return index
+        return 0
+
     def _place(self, path: PathKey, message: str) -> tuple[FormField, str]:
         """Return the field that a fault is of, and what to say there."""
         keys = tuple(map(str, path))
@@ -159,17 +181,50 @@ def options_form(job: Job, framework: Framework) -> SectionForm:
     return SectionForm(framework.options, job.framework_options, check)
 
 
-def section_form(model: type[BaseModel], section: BaseModel | None) -> SectionForm:
-    """Return the form of a section that may be left out: where all its fields are empty, it is."""
+def section_form(
+    model: type[BaseModel],
+    section: BaseModel | Mapping[str, Any] | None,
+    elsewhere: Mapping[str, Any] | None = None,
+) -> SectionForm:
+    """Return the form of a section that may be left out: where all its fields are empty, it is.
+
+    Args:
+        model: what it may hold.
+        section: what it holds.
+        elsewhere: fields that are not asked for, with values that the others have to go with; `None` for none.
+    """
+    apart = elsewhere or {}
 
     def check(values: Mapping[str, Any]) -> Faults:
         try:
-            model.model_validate(values, strict=True)
+            others = {name: value for name, value in apart.items() if value is not None}
+            model.model_validate({**others, **values}, strict=True)
         except ValidationError as error:
             return list(_faults(error)) if values else []
         return []
 
-    return SectionForm(model, section.model_dump(exclude_unset=True) if section is not None else {}, check)
+    values = (
+        _as_read(section.model_dump(mode="json", exclude_unset=True))
+        if isinstance(section, BaseModel)
+        else section or {}
+    )
+    return SectionForm(model, {name: value for name, value in values.items() if name not in apart}, check, apart)
+
+
+def _as_read(value: Any) -> Any:
+    """Return plain data as a reader of documents gives it: lists are tuples."""
+    if isinstance(value, dict):
+        return {key: _as_read(item) for key, item in value.items()}
+    return tuple(map(_as_read, value)) if isinstance(value, list) else value
+
+
+def items_of(field: FormField, text: str) -> list[dict[str, Any]]:
+    """Return the items that the text of a list of sections stands for; none where it cannot be read."""
+    try:
+        values = field.read(text) if text.strip() else ()
+    except DocumentError:
+        return []
+    return [item for item in values if isinstance(item, dict)] if isinstance(values, tuple) else []
 
 
 def _faults(error: ValidationError) -> Iterator[tuple[PathKey, str]]:
@@ -194,11 +249,18 @@ def _fields(
         if len(kinds) == len(sections) == 1 and sections[0] not in above:
             yield from _fields(sections[0], (*path, key), (*above, sections[0]), docs.get(name, ()))
             continue
-        kind, choices = _kind(kinds, annotations_at(model, (key, 0)))
-        made = FormField((*path, key), kind, choices, is_needed=field.is_required(), about=docs.get(name, ()))
-        default = None if made.is_needed else field.get_default(call_default_factory=True)
-        is_nothing = default in (None, (), {}, "") or isinstance(default, BaseModel)
+        items = annotations_at(model, (key, 0))
+        kind, choices = _kind(kinds, items)
+        item = items[0] if kind is FieldKind.ITEMS else None
+        made = FormField((*path, key), kind, choices, "", field.is_required(), docs.get(name, ()), item)
+        default = None if made.is_needed else _default(model, name)
+        is_nothing = default in (None, [], {}, "") or isinstance(default, BaseModel)
         yield made if is_nothing else replace(made, default=made.written(default))
+
+
+def _default(model: type[BaseModel], name: str) -> Any:
+    """Return the default of a field, as a document has it: `2GiB`."""
+    return model.model_construct().model_dump(mode="json", include={name}).get(name)
 
 
 def _kind(kinds: Sequence[Any], items: Sequence[Any]) -> tuple[FieldKind, tuple[Any, ...]]:
@@ -209,14 +271,36 @@ def _kind(kinds: Sequence[Any], items: Sequence[Any]) -> tuple[FieldKind, tuple[
     if list(kinds) == [bool]:
         return FieldKind.CHOICE, (True, False)
     if origins == {dict}:
-        return FieldKind.MAPPING, ()
-    if origins == {tuple} and set(items) == {str}:
+        is_of_texts = all(_is_text(get_args(item)[1]) for item in kinds)
+        return FieldKind.TEXTS if is_of_texts else FieldKind.MAPPING, ()
+    if origins == {tuple} and all(map(_is_word, items)):
         return FieldKind.LIST, ()
+    if origins == {tuple} and len(items) == 1 and isinstance(items[0], type) and issubclass(items[0], BaseModel):
+        return FieldKind.ITEMS, ()
     if set(kinds) == {int}:
         return FieldKind.WHOLE, ()
     if kinds and set(kinds) <= {int, float}:
         return FieldKind.NUMBER, ()
     return FieldKind.TEXT if set(kinds) == {str} else FieldKind.VALUE, ()
+
+
+def _as_written(source: YamlSource) -> Any:
+    """Return a mapping whose plain values are the texts that stand there; what is no mapping, as it is."""
+    if not isinstance(source.data, dict):
+        return source.data
+    return {
+        key: source.written((key,)) or value if isinstance(value, (int, float)) else value
+        for key, value in source.data.items()
+    }
+
+
+def _is_text(annotation: Any) -> bool:
+    return annotation is str or (get_origin(annotation) is Annotated and get_args(annotation)[0] is str)
+
+
+def _is_word(item: Any) -> bool:
+    """Whether an item of a list is a text, any or one of a few."""
+    return item is str or (get_origin(item) is Literal and all(isinstance(choice, str) for choice in get_args(item)))
 
 
 def _strange(

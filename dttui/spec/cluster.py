@@ -22,9 +22,9 @@ class GpuRequest(Section):
     count: int | None = Field(default=None, ge=0, le=1024)
     """How many; all of the environment's by default."""
     memory: Bytes | None = None
-    """Least memory of each."""
+    """Least memory of each, such as 80GB."""
     type: str | None = None
-    """Model name."""
+    """Type of GPU, such as A100."""
 
 
 class CpuRequest(Section):
@@ -33,7 +33,7 @@ class CpuRequest(Section):
     cores: int | None = Field(default=None, ge=1)
     """Least logical CPUs."""
     memory: Bytes | None = None
-    """Least host memory."""
+    """Least host memory, such as 64GB."""
 
 
 class Storage(Section):
@@ -67,9 +67,9 @@ class NetworkRequest(Section):
     """The network between nodes, as declared: the estimate counts with it, and ranks talk by its interface."""
 
     bandwidth: BitsPerSecond | None = Field(default=None, json_schema_extra=ESTIMATED)
-    """Bandwidth of a node's link, for the estimate."""
+    """Bandwidth of a node's link, such as 100Gbps, for the estimate."""
     latency: Nanoseconds | None = Field(default=None, json_schema_extra=ESTIMATED)
-    """Latency of a link, for the estimate."""
+    """Latency of a link, one way, such as 5us, for the estimate."""
     interface: str | None = Field(default=None, pattern=INTERFACE_NAME, json_schema_extra=LAUNCHED)
     """Interface to use, instead of the one the route to the master tells."""
 
@@ -109,9 +109,9 @@ class GroupLink(Section):
     """What the network carries between groups, a node."""
 
     bandwidth: BitsPerSecond | None = Field(default=None, json_schema_extra=ESTIMATED)
-    """Bandwidth."""
+    """Bandwidth, such as 100Gbps."""
     latency: Nanoseconds | None = Field(default=None, json_schema_extra=ESTIMATED)
-    """Latency."""
+    """Latency, one way, such as 5us."""
 
 
 class Topology(Section):

@@ -165,7 +165,7 @@ class Run(Section):
     python: Text | None = None
     """Interpreter; the environment's own by default."""
     env: dict[Annotated[str, Field(pattern=ENV_NAME)], Text] = Field(default_factory=dict)
-    """Environment variables."""
+    """Environment variables of all ranks."""
     secrets: tuple[Annotated[str, Field(pattern=ENV_NAME)], ...] = ()
     """Names of variables whose values come from dttui's own environment; never written down."""
     prefix: tuple[Text, ...] = ()

@@ -50,7 +50,7 @@ class DataParallel(Section):
     """Settings of data parallelism."""
 
     batch_size: int | None = Field(default=None, gt=0, le=MOST_COUNT)
-    """Global batch size, shared out among all ranks."""
+    """Global batch size, samples a step, shared out among all ranks."""
     shares: Shares | None = Field(default=None, json_schema_extra=LAUNCHED)
     """How it is shared out: `equal`, the default; `by_speed`, by how fast each rank's GPU is, by its type or as an
     attempt before has measured; or a speed for one GPU of a node by its id, `{gpu2: 0.5}`, 1 for those that are not
@@ -88,7 +88,7 @@ class PipelineParallel(Section):
     """Settings of pipeline parallelism."""
 
     micro_batch_size: int | None = Field(default=None, gt=0, le=MOST_COUNT)
-    """Samples a micro-batch."""
+    """Samples that a rank computes at once; gradients are accumulated over so many micro-batches as make batch_size."""
     pipeline_stages: int | None = Field(default=None, gt=0)
     """Pipeline stages."""
     schedule: Literal["1F1B", "GPipe", "Interleaved", "ZB-H1", "ZB-H2", "ZB-V"] | None = None
@@ -109,13 +109,14 @@ class Strategy(Section):
     pipeline_parallel: PipelineParallel | None = None
     """Settings of pipeline parallelism."""
     data_parallel_size: int | None = Field(default=None, gt=0)
-    """Data parallel degree."""
+    """Data parallel degree: how many replicas of the model there are; by default what the other degrees leave."""
     tensor_parallel_size: int | None = Field(default=None, gt=0)
-    """Tensor parallel degree."""
+    """Tensor parallel degree: over how many ranks each layer is split; 1 by default. Best within a node."""
     pipeline_parallel_size: int | None = Field(default=None, gt=0)
-    """Pipeline parallel degree."""
+    """Pipeline parallel degree: into how many stages the layers are cut; 1 by default."""
     zero_stage: int | None = Field(default=None, ge=0, le=3)
-    """ZeRO stage."""
+    """ZeRO stage: what replicas share out instead of each having it all. 0, nothing; 1, optimizer states; 2, gradients
+    too; 3, parameters too."""
     sequence_parallel: bool | None = Field(default=None, json_schema_extra=ESTIMATED)
     """Whether tensor parallel ranks also share out what lies between their layers, along the sequence.
 

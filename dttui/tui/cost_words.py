@@ -71,11 +71,17 @@ def _estimate_figures(estimate: Estimate) -> list[tuple[str, Content]]:
     if word.colour != "finding-error":
         pieces += [memory_bar(estimate, _BAR_CELLS), " "]
     pieces.append((word.unbroken, f"bold ${word.colour}"))
-    figures = [(_("memory/GPU"), Content.assemble(*pieces)), (_("step time"), Content(step_text(estimate)))]
+    figures = [
+        (_("memory/GPU"), Content.assemble(*pieces)),
+        (_("left out"), Content.styled(_("buffers of the framework, data loading, others on the GPU"), "$muted")),
+        (_("step time"), Content(step_text(estimate))),
+    ]
     figures.append((_("assumed"), Content.styled(_assumed(estimate), "$muted")))
     speed_up = speed_up_text(estimate)
     if speed_up is not None:
         figures.append((_("speed-up"), Content(speed_up)))
+        communication = _("{share} of the step").format(share=f"{estimate.communication_share:.0%}")
+        figures.append((_("network"), Content.assemble(communication, (_link(estimate), "$muted"))))
     return figures
 
 
@@ -84,6 +90,13 @@ def _assumed(estimate: Estimate) -> str:
     gaps = len(estimate.not_counted)
     told = ngettext("{count} option not counted", "{count} options not counted", gaps).format(count=gaps)
     return " · ".join([attention_text(estimate), *([told] if gaps else [])])
+
+
+def _link(estimate: Estimate) -> str:
+    """Return whether the link between the nodes, which that is by, was measured."""
+    said = estimate.inputs.get("inter_bandwidth")
+    words = {"measured": _("link measured"), "declared": _("link declared"), "default": _("link by default")}
+    return f" · {words[said.source]}" if said is not None else ""
 
 
 def attention_text(estimate: Estimate) -> str:

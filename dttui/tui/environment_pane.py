@@ -18,6 +18,7 @@ from textual.widgets import Input, Static
 from dttui.i18n import _
 from dttui.tui.commands import N_
 from dttui.tui.environment_filter import completions, parse_filter
+from dttui.tui.gpu_lines import gpu_lines
 from dttui.tui.messages import EnvironmentHighlighted, EnvironmentToggled
 from dttui.tui.rows import SORTS, arranged, environment_detail, environment_row, stranger_row
 from dttui.tui.widgets.environment_list import EnvironmentList
@@ -86,6 +87,7 @@ class EnvironmentPane(Vertical):
         hint = _("filter: words, or gpu:A100 zone:… free>=4 util<5 state:idle kind:…; → completes")
         yield Input(id="filter", compact=True, placeholder=hint, suggester=suggester)
         yield EnvironmentList(id="environments")
+        yield Static(id="host-gpus")
         yield Prose(id="detail")
 
     def on_mount(self) -> None:
@@ -154,6 +156,14 @@ class EnvironmentPane(Vertical):
         """Go back to the list; a filter stays."""
         self._list.focus()
         self.call_after_refresh(self._arrange)
+
+    def point_at(self, key: str) -> None:
+        """Put the cursor on an environment, whatever the filter hides."""
+        if key not in self._list.shown:
+            self._filter.value = ""
+            self._arrange()
+        if key in self._list.shown:
+            self._list.action_go(list(self._list.shown).index(key))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer to show all only where there is a filter."""
@@ -238,6 +248,16 @@ class EnvironmentPane(Vertical):
             lines = [(_("The job names it, and the inventory has no such environment. Untick it."), "muted")]
         text = Content("\n").join(Content.styled(text, f"${colour}") for text, colour in lines)
         self.query_one("#detail", Prose).show(text)
+        self._show_gpus(key if self.screen.has_class("-roomy") else None)
+
+    def _show_gpus(self, key: str | None) -> None:
+        """Show the GPUs of the host under the cursor."""
+        shown = self.query_one("#host-gpus", Static)
+        lines = gpu_lines(self._fleet.statuses[key]) if key in self._fleet.statuses else Content("")
+        shown.display = bool(lines)
+        shown.border_title = self.name_of(key) if key is not None else ""
+        if not lines.is_same(shown.content if isinstance(shown.content, Content) else Content("")):
+            shown.update(lines)
 
 
 def _differs(status: EnvironmentStatus, before: EnvironmentStatus | None) -> bool:

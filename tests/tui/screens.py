@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from textual.pilot import Pilot
-from textual.widgets import TabbedContent
+from textual.widgets import Button, TabbedContent
 
 from dttui.i18n import set_language
 from dttui.inventory.models import Inventory
-from dttui.spec.models import Model, Run
+from dttui.spec.models import Alert, Checkpoint, DataParallel, Model, Monitoring, Recovery, Run, Strategy
 from dttui.transport.base import Prompt, PromptKind
 from dttui.tui.app import DttuiApp
 from dttui.tui.environment_pane import EnvironmentPane
@@ -24,6 +24,8 @@ from dttui.tui.screens.checks import ChecksScreen
 from dttui.tui.screens.dialogs import ChoiceDialog
 from dttui.tui.screens.host_import import HostList, HostPicker
 from dttui.tui.screens.prompt import PromptDialog
+from dttui.tui.screens.section import SectionDialog
+from dttui.tui.screens.section_items import ItemsDialog
 from tests.tui import job_files
 from tests.tui.bench_files import bench_under_way, kept_bench
 from tests.tui.catalogue import compile_catalogues
@@ -80,6 +82,21 @@ def ask(*prompts: Prompt) -> Steps:
     async def steps(app: DttuiApp, pilot: Pilot[None]) -> None:
         app.asked = [asyncio.create_task(app.questions.ask(prompt)) for prompt in prompts]  # type: ignore[attr-defined]  # kept from being collected
         await until(pilot, lambda: isinstance(app.screen, PromptDialog), "a question is on screen")
+
+    return steps
+
+
+def section(name: str, items: str = "") -> Steps:
+    """Open the form of a section, and in it a list."""
+
+    async def steps(app: DttuiApp, pilot: Pilot[None]) -> None:
+        await app.screen.run_action(f"section('{name}')")
+        await until(pilot, lambda: isinstance(app.screen, SectionDialog), "the section is open")
+        if items:
+            dialog = app.screen
+            assert isinstance(dialog, SectionDialog)
+            dialog.query_one(f"#field-{dialog.form.nearest(items)}", Button).press()
+            await until(pilot, lambda: isinstance(app.screen, ItemsDialog), "the list is open")
 
     return steps
 
@@ -143,6 +160,13 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
     told = {"gradient_accumulation_steps": 2, "optimizer": {"type": "AdamW", "params": {"lr": 0.003}}}
     deepspeed = job(*CHOSEN, framework="deepspeed", framework_options=told)
     costed = job(*CHOSEN, model=Model(parameters=7e9, precision="bf16"))
+    said = costed.model_copy(
+        update={
+            "strategy": Strategy(tensor_parallel_size=2, zero_stage=1, data_parallel=DataParallel(batch_size=448)),
+            "recovery": Recovery(max_restarts=5, checkpoint=Checkpoint(dir="/ckpt", shared=True, interval="30m")),
+            "monitoring": Monitoring(alerts=(Alert(metric="gpu.temperature > 85"), Alert(log="NaN", action="restart"))),
+        }
+    )
     launcher = Run(command=("bash", "run.sh"), workdir=".", per="node")
     once_a_node = job(*CHOSEN, framework="command", run=launcher)
     live = [job_files.running(draft, inventory, took_s=20.0), job_files.silent(draft, inventory)]
@@ -184,6 +208,13 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
         "compose-model": ({"draft": costed}, nothing),
         "compose-model-form": ({"draft": costed}, press("v")),
         "compose-fits": ({"draft": one_zone}, press("v")),
+        "compose-sections": ({"draft": said}, press("a")),
+        "compose-findings": ({"draft": costed}, press("n", "down")),
+        "compose-guide": ({"draft": draft}, press("h")),
+        "section-strategy": ({"draft": said}, press("D")),
+        "section-model": ({"draft": costed}, section("model")),
+        "section-recovery": ({"draft": said}, section("recovery")),
+        "section-alerts": ({"draft": said}, section("monitoring", "alerts")),
         "model": ({"draft": draft}, press("w")),
         "model-wrong": ({"draft": draft}, press("w", *"7x", "enter")),
         "options": ({"draft": deepspeed}, press("t")),

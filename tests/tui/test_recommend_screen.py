@@ -65,6 +65,9 @@ async def test_chosen_degrees_are_in_the_job_the_estimate_and_the_saved_file(tmp
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, ComposeScreen), "the dialog is closed")
         await settle(app, pilot)
+        filled = toasts(app)[-1]
+        assert filled.startswith("Filled in: ")
+        assert "; ".join(wanted.reasons) in filled.replace("\n", "; ")
         cost = screen_of(app).draft.cost
         assert cost is not None
         assert cost.estimate is not None

@@ -21,8 +21,10 @@ from dttui.jobs import IGNORABLE, Board, Cell, Changed, Check, JobView, board_wi
 from dttui.planning import Plan
 from dttui.sanitize import clean
 from dttui.spec import Finding
-from dttui.tui.checks import check_notes, show_checks
+from dttui.timestamps import elapsed_s
+from dttui.tui.checks import check_notes, show_checks, waited_for
 from dttui.tui.commands import N_
+from dttui.tui.symbols import duration
 from dttui.tui.widgets.check_board import CheckBoard
 from dttui.tui.widgets.key_bar import KeyBar
 from dttui.tui.widgets.prose import Prose
@@ -64,6 +66,8 @@ class ChecksScreen(Screen[frozenset[str]]):
         self._board: Board | None = None
         self._has_news = False
         self._is_checking = False
+        self._began_at = 0.0
+        """Unix time."""
 
     def compose(self) -> ComposeResult:
         """Lay out the board, and what there is to say below it."""
@@ -110,6 +114,7 @@ class ChecksScreen(Screen[frozenset[str]]):
     @work(exclusive=True)
     async def _check(self) -> None:
         self._board, self._view, self._is_checking = None, JobView(""), True
+        self._began_at = time.time()
         self._view.set_plan(self._plan)
         self._has_news = True
         self._show_news()
@@ -128,6 +133,8 @@ class ChecksScreen(Screen[frozenset[str]]):
 
     def _show_news(self) -> None:
         if not self._has_news:
+            if self._is_checking:
+                self.query_one(TitleBar).show(self._title, self.summary())
             return
         self._has_news = False
         show_checks(self.query_one(CheckBoard), self._view)
@@ -146,12 +153,17 @@ class ChecksScreen(Screen[frozenset[str]]):
     def summary(self) -> Content:
         """What the checks come to."""
         if self._board is None:
-            return Content.styled(_("checking…") if self._is_checking else _("not checked"), "$muted")
+            return Content.styled(self._under_way() if self._is_checking else _("not checked"), "$muted")
         count = len(self._board.errors)
         if count:
             told = ngettext("{count} error", "{count} errors", count).format(count=count)
             return Content.styled(told, "$finding-error")
         return Content.styled(_("nothing forbids a launch"), "$state-succeeded")
+
+    def _under_way(self) -> str:
+        """Return for how long it has been checked, and who is waited for."""
+        told = _("checking for {span}").format(span=duration(elapsed_s(self._began_at)))
+        return " · ".join(filter(None, (told, waited_for(self._view))))
 
     @property
     def _ignorable(self) -> frozenset[str]:

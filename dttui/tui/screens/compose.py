@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.screen import Screen
 from textual.widgets import Button, Static, Tab, Tabs
@@ -21,16 +21,16 @@ from dttui.compose import DraftPreview
 from dttui.errors import DttuiError, UsageError
 from dttui.i18n import _
 from dttui.inventory import Inventory
-from dttui.jobs import Board, Changed, JobDirectory, read_events
+from dttui.jobs import Board, Changed, JobDirectory
 from dttui.planning import ComposeState, Plan, Submission, success_message
 from dttui.planning.cost_text import Shrinking
 from dttui.sanitize import clean
 from dttui.spec import Finding, Job
 from dttui.tui import symbols
-from dttui.tui.commands import N_
 from dttui.tui.compose_lines import readiness, ticked_line
 from dttui.tui.draft_watch import DraftWatch
 from dttui.tui.environment_pane import EnvironmentPane, EnvironmentsChanged
+from dttui.tui.finding_places import FieldPlace, place_of
 from dttui.tui.messages import (
     EnvironmentToggled,
     FormEdited,
@@ -41,15 +41,18 @@ from dttui.tui.messages import (
 )
 from dttui.tui.screens import cost_dialogs, job_files, run_dialogs
 from dttui.tui.screens.checks import ChecksScreen
+from dttui.tui.screens.compose_keys import COMPOSE_KEYS
 from dttui.tui.screens.estimate import EstimateScreen
+from dttui.tui.screens.guide import GuideDialog
 from dttui.tui.screens.job_files import JobFile
 from dttui.tui.screens.job_pane import JobPane
 from dttui.tui.screens.preview import PreviewScreen
 from dttui.tui.title_lines import title_line
 from dttui.tui.widgets.empty_inventory import EmptyInventory
-from dttui.tui.widgets.finding_list import FindingList
+from dttui.tui.widgets.finding_list import FindingChosen, FindingList
 from dttui.tui.widgets.job_form import JobForm
 from dttui.tui.widgets.key_bar import KeyBar
+from dttui.tui.widgets.section_rows import SectionRows
 from dttui.tui.widgets.title_bar import TitleBar
 
 LOOK_AHEAD_DELAY_S = 0.15
@@ -59,54 +62,12 @@ Launcher = Callable[[Submission, Plan], JobDirectory]
 Checks = Callable[[Submission, Plan, Changed], Awaitable[Board]]
 Bench = Callable[[Submission], object]
 
-_FIELDS = {
-    "name-missing": "#task-name",
-    "dataset-missing": "#dataset",
-    "environment-missing": "#environments",
-    "master-invalid": "#master",
-    "framework-missing": "#framework",
-    "script-missing": "#program",
-    "arguments-invalid": "#arguments",
-    "prefix-invalid": "#prefix",
-}
-"""Where to go to put right what `ComposeState.validate` finds."""
-
 
 class ComposeScreen(Screen[None]):
     """Holds one ComposeState; every change goes through `set_state`."""
 
     AUTO_FOCUS = "#environments, EmptyInventory Button"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "filter", N_("filter"), id="compose.filter", tooltip=N_("Show only what has these words")),
-        Binding("ctrl+l", "launch", N_("launch"), id="compose.launch", priority=True, tooltip=N_("Launch the job")),
-        Binding("v", "view", N_("view"), id="compose.view", tooltip=N_("Change between environments and job")),
-        Binding("ctrl+s", "save", N_("save"), id="compose.save", priority=True, tooltip=N_("Save the job as a file")),
-        Binding("o", "open", N_("open"), id="compose.open", tooltip=N_("Open a job file")),
-        Binding("c", "check", N_("check"), id="compose.check", tooltip=N_("Check the hosts; start nothing")),
-        Binding("p", "preview", N_("preview"), id="compose.preview", tooltip=N_("Show the plan: what would run where")),
-        Binding(
-            "d", "recommend", N_("recommend"), id="compose.recommend", tooltip=N_("Recommend degrees of parallelism")
-        ),
-        Binding("e", "estimate", N_("estimate"), id="compose.estimate", tooltip=N_("Show what the job costs, and why")),
-        Binding("w", "model", N_("model"), show=False, id="compose.model", tooltip=N_("Say how large the model is")),
-        Binding("t", "options", N_("options"), id="compose.options", tooltip=N_("Say what the framework is told")),
-        Binding("s", "sort", N_("sort"), id="compose.sort", tooltip=N_("Sort in another way")),
-        Binding(
-            "f", "framework", N_("framework"), show=False, id="compose.framework", tooltip=N_("Choose the framework")
-        ),
-        Binding(
-            "i",
-            "container",
-            N_("container"),
-            show=False,
-            id="compose.container",
-            tooltip=N_("Choose the image to run in"),
-        ),
-        Binding(
-            "r", "retry", N_("retry"), show=False, id="compose.retry", tooltip=N_("Try to reach the environment again")
-        ),
-        Binding("escape", "leave", N_("list"), id="compose.list", tooltip=N_("Go back to the list")),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = COMPOSE_KEYS
 
     def __init__(
         self,
@@ -197,6 +158,8 @@ class ComposeScreen(Screen[None]):
             return is_elsewhere and bool(self._inventory.environments)
         if action in ("framework", "options"):
             return bool(self.state.selected)
+        if action == "findings":
+            return self.query_one(FindingList).focusable
         if action in ("filter", "sort", "retry"):
             return bool(self._inventory.environments)
         return True
@@ -230,6 +193,11 @@ class ComposeScreen(Screen[None]):
     @on(FormEdited)
     def _form_edited(self) -> None:
         self.set_state(replace(self.state, **vars(self.query_one(JobForm).values)), from_form=True)
+
+    @on(FindingChosen)
+    def _finding_chosen(self, event: FindingChosen) -> None:
+        if (place := place_of(event.finding, self.state)) is not None:
+            self._go_to_place(place)
 
     @on(EnvironmentsChanged)
     def _environments_changed(self, event: EnvironmentsChanged) -> None:
@@ -272,6 +240,19 @@ class ComposeScreen(Screen[None]):
     def action_framework(self) -> None:
         """Go to the choice of framework."""
         self._go_to("#framework")
+
+    def action_fields(self) -> None:
+        """Go to the sections that hold what has no field on the screen."""
+        self._show_page("page-job")
+        self.call_after_refresh(self.query_one("#sections", SectionRows).focus_first)
+
+    def action_findings(self) -> None:
+        """Go to what there is to mend."""
+        self.query_one(FindingList).focus()
+
+    def action_guide(self) -> None:
+        """Show what is usual, and what to try on the hosts."""
+        self.app.push_screen(GuideDialog(self.state, self._inventory, self.draft.total))
 
     def action_retry(self) -> None:
         """Try to reach the environment under the cursor."""
@@ -320,20 +301,26 @@ class ComposeScreen(Screen[None]):
             return None
         return preview.plan
 
-    @work(exclusive=True, group="run")
-    async def action_options(self) -> None:
-        """Ask what the framework is told."""
-        self.set_state(await run_dialogs.ask_for_options(self.app, self._drafts, self.state) or self.state)
+    def action_options(self, at: str = "") -> None:
+        """Ask what the framework is told, beginning at a field."""
+        self._take(run_dialogs.ask_for_options(self.app, self._drafts, self.state, at))
 
-    @work(exclusive=True, group="run")
-    async def action_container(self) -> None:
-        """Ask for the image to run in."""
-        self.set_state(await run_dialogs.ask_for_container(self.app, self.state) or self.state)
+    def action_section(self, section: str, at: str = "") -> None:
+        """Ask for a section of the job, beginning at a field."""
+        self._take(run_dialogs.ask_for_section(self.app, self.state, section, at))
 
-    @work(exclusive=True, group="costs")
-    async def action_model(self) -> None:
+    def action_container(self, at: str = "") -> None:
+        """Ask for the image to run in, beginning at a field."""
+        self._take(run_dialogs.ask_for_container(self.app, self.state, at))
+
+    def action_model(self) -> None:
         """Ask for the model."""
-        self.set_state(await cost_dialogs.ask_for_model(self.app, self.state) or self.state)
+        self._take(cost_dialogs.ask_for_model(self.app, self.state))
+
+    @work(exclusive=True, group="ask")
+    async def _take(self, asked: Awaitable[ComposeState | None]) -> None:
+        """Take the draft as a dialog gives it."""
+        self.set_state(await asked or self.state)
 
     @work(exclusive=True, group="costs")
     async def action_recommend(self) -> None:
@@ -376,12 +363,8 @@ class ComposeScreen(Screen[None]):
         self._was_refused = False
         self._show_readiness()
         self._go_to("#environments")
-        title, description = success_message(state, self._inventory, plan.aggregate)
-        first = next(read_events(directory.events), None)
-        if first is not None and first.time < asked_at:
-            self.notify(_("This job runs already: here it is."), markup=False)
-        else:
-            self.notify(clean(description), title=clean(title), markup=False)
+        message = success_message(state, self._inventory, plan.aggregate)
+        run_dialogs.tell_launched(self.app, directory, asked_at, message)
         self.post_message(JobLaunched(directory))
 
     @work
@@ -461,8 +444,10 @@ class ComposeScreen(Screen[None]):
     async def _looked_ahead(self) -> DraftPreview:
         preview, is_current = await self.draft.preview_draft(self._file.base)
         if is_current and self._is_there:
-            self.query_one(FindingList).show(preview.findings)
+            state = self.state
+            self.query_one(FindingList).show(preview.findings, lambda item: place_of(item, state) is not None)
             self._show_readiness()
+            self.refresh_bindings()
         return preview
 
     @property
@@ -478,14 +463,29 @@ class ComposeScreen(Screen[None]):
             return
         first = findings[0]
         self.notify(clean(first.message), title=symbols.severity(first.severity).word, severity="error", markup=False)
-        if first.code in _FIELDS:
-            self._go_to(_FIELDS[first.code])
+        place = place_of(first, self.state)
+        if place is not None and place.selector:
+            self._go_to(place.selector)
 
     def _keep(self, state: ComposeState | None) -> None:
         """Take the job as its file has it now; `None` where nothing was saved or opened."""
         if state is not None:
             self._kept = state
             self.set_state(state)
+
+    def _go_to_place(self, place: FieldPlace) -> None:
+        """Go to the field that mends something."""
+        if place.environment:
+            self._go_to("#environments")
+            self.query_one(EnvironmentPane).point_at(place.environment)
+        elif place.section:
+            self.action_section(place.section, place.field)
+        elif place.selector == "#options":
+            self.action_options(place.field)
+        elif place.selector == "#container":
+            self.action_container(place.field)
+        else:
+            self._go_to(place.selector)
 
     def _go_to(self, selector: str) -> None:
         """Show the page that a widget is on, and put the focus there."""

@@ -9,15 +9,20 @@ from typing import Any
 from textual.app import App
 
 from dttui.app import Drafts, EnvironmentStatus
-from dttui.compose import DraftCost, model_of, with_layout, with_model
+from dttui.compose import Degrees, DraftCost, model_of, with_layout, with_model
 from dttui.errors import UsageError
 from dttui.i18n import _
 from dttui.inventory import Inventory
-from dttui.planning import ComposeState
+from dttui.planning import ComposeState, Recommendation
+from dttui.sanitize import clean
+from dttui.tui.cost_words import degrees_text
 from dttui.tui.draft_watch import DraftWatch
 from dttui.tui.screens.job_files import tell
 from dttui.tui.screens.model import ModelDialog
 from dttui.tui.screens.recommend import RecommendDialog
+
+FILLED_S = 12.0
+"""For which it is told what a recommendation has filled in."""
 
 
 async def ask_for_model(app: App[Any], state: ComposeState) -> ComposeState | None:
@@ -56,8 +61,29 @@ async def offer_layouts(
     except UsageError as error:
         tell(app, error)
         return None
-    chosen = await app.push_screen_wait(RecommendDialog(offer, {item.name: item.label for item in drafts.frameworks()}))
-    return None if chosen is None else with_layout(state, chosen)
+    labels = {item.name: item.label for item in drafts.frameworks()}
+    chosen = await app.push_screen_wait(RecommendDialog(offer, labels))
+    if chosen is None:
+        return None
+    filled = with_layout(state, chosen)
+    _tell_filled(app, state, filled, chosen, labels)
+    return filled
+
+
+def _tell_filled(
+    app: App[Any], before: ComposeState, filled: ComposeState, chosen: Recommendation, labels: Mapping[str, str]
+) -> None:
+    """Say what a recommendation has filled in, and why."""
+    degrees = Degrees(
+        chosen.data_parallel_size, chosen.tensor_parallel_size, chosen.pipeline_parallel_size, chosen.zero_stage
+    )
+    now = labels.get(filled.framework or "", filled.framework or "")
+    told = [f"{now} · {degrees_text(degrees)}"]
+    if before.framework not in (None, filled.framework):
+        old = labels.get(before.framework or "", before.framework or "")
+        told.append(_("{new} instead of {old}, which cannot train so").format(new=now, old=old))
+    told += chosen.reasons
+    app.notify(clean("\n".join(told)), title=_("Filled in"), markup=False, timeout=FILLED_S)
 
 
 def tell_absence(app: App[Any], cost: DraftCost) -> None:

@@ -9,17 +9,20 @@ from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 
 from dttui.app import Drafts
-from dttui.compose import DraftCost, model_of
+from dttui.compose import DraftCost, model_of, said_of
 from dttui.i18n import _
 from dttui.inventory import Dataset
 from dttui.planning import Aggregate, Choice, ComposeState, estimate_text, gpu_text
+from dttui.spec import Job
 from dttui.tui.cost_words import absence_text, cost_figures, model_text
 from dttui.tui.messages import FrameworkChosen, FrameworksWanted
 from dttui.tui.rows import line
 from dttui.tui.screens.frameworks import FrameworkDialog
+from dttui.tui.section_titles import section_rows
 from dttui.tui.widgets.distributed_panel import DistributedPanel
 from dttui.tui.widgets.job_form import FormValues, JobForm
 from dttui.tui.widgets.model_panel import ModelPanel
+from dttui.tui.widgets.section_rows import SectionRows
 from dttui.tui.widgets.summary import Chosen, Summary
 
 
@@ -31,6 +34,9 @@ class JobPane(VerticalScroll, can_focus=False):
         self._framework = framework
         self._drafts = drafts
         self._datasets = datasets
+        self._base: Job | None = None
+        """Whose sections are shown."""
+        self._has_sections = False
 
     def compose(self) -> ComposeResult:
         """Lay out summary and fields."""
@@ -39,6 +45,7 @@ class JobPane(VerticalScroll, can_focus=False):
             yield DistributedPanel(id="distributed")
             yield ModelPanel(id="model-panel")
             yield JobForm(self._datasets, id="form")
+            yield SectionRows(section_rows(), id="sections")
 
     def show(self, state: ComposeState, *, from_form: bool) -> None:
         """Show what the fields hold; `from_form` says that the form has it already."""
@@ -47,6 +54,9 @@ class JobPane(VerticalScroll, can_focus=False):
         (framework,) = self._drafts.frameworks(state.framework) if state.framework is not None else (None,)
         self.query_one(DistributedPanel).show(names, state.master, framework, state.framework_options)
         self.query_one(ModelPanel).show(model_text(model_of(state)))
+        if state.base is not self._base or not self._has_sections:
+            self._base, self._has_sections = state.base, True
+            self.query_one(SectionRows).show({key: said_of(state, key) for key, _title in section_rows()})
         form = self.query_one(JobForm)
         form.show_container(state.container)
         if not from_form:

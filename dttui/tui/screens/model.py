@@ -1,4 +1,4 @@
-"""The dialog that asks for the model: its number of parameters, and its shape where a person knows it."""
+"""The dialog that asks for the model: by name, by its number of parameters, and its shape where a person knows it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.content import Content
+from textual.suggester import SuggestFromList
 from textual.widgets import Button, Input, Label, Select
 
 from dttui.i18n import _
 from dttui.planning import CLAIMED, ModelClaim, Precision, UnknownAssumptionError, assume_shape
+from dttui.planning.cost_text import known_models
 from dttui.sanitize import clean
 from dttui.spec import MOST_COUNT, MOST_LAYERS, MOST_PARAMETERS, Model
 from dttui.tui.screens.dialogs import Dialog
@@ -39,6 +41,15 @@ class ModelDialog(Dialog[Model]):
         with self.box(_("Model")):
             text = _("For the estimate. The number of parameters is enough; what you leave empty is taken as shown.")
             yield Prose(Content(text), classes="dialog-text")
+            presets = [(name, name) for name in _presets()]
+            with Horizontal(classes="field"):
+                yield Label(_("Preset"), classes="field-label")
+                yield Select(presets, id="model-preset", prompt=_("none: by name or numbers"), compact=True)
+            with Horizontal(classes="field"):
+                yield Label(_("Name"), classes="field-label")
+                suggester = SuggestFromList(_presets(), case_sensitive=False)
+                hint = _("optional: of a known model, or an id of yours")
+                yield Input(clean(self._model.name or ""), hint, id="model-name", compact=True, suggester=suggester)
             for name, label in _labels().items():
                 with Horizontal(classes="field"):
                     yield Label(label, classes="field-label", markup=False)
@@ -51,7 +62,15 @@ class ModelDialog(Dialog[Model]):
     def on_mount(self) -> None:
         """Begin at the number of parameters."""
         self._show_defaults()
-        self.query(Input).first().focus()
+        self.query_one("#model-parameters", Input).focus()
+
+    @on(Select.Changed, "#model-preset")
+    def _preset(self, event: Select.Changed) -> None:
+        """Take a known model: its name says all of its sizes."""
+        if isinstance(event.value, str):
+            self.query_one("#model-name", Input).value = event.value
+            for name in _labels():
+                self.query_one(f"#{_id(name)}", Input).value = ""
 
     @on(Input.Changed)
     def _edited(self) -> None:
@@ -61,7 +80,7 @@ class ModelDialog(Dialog[Model]):
     @on(Input.Submitted)
     def _done(self) -> None:
         values, problems = self._values()
-        if not problems and values:
+        if not problems and values.keys() - {"name"} and self._model.config is None:
             try:
                 assume_shape(self._claim(values))
             except UnknownAssumptionError as fault:
@@ -73,7 +92,7 @@ class ModelDialog(Dialog[Model]):
 
     def _kept(self) -> dict[str, Any]:
         """Return what is chosen, and what is not asked for."""
-        asked = {*_labels(), *_CHOICES}
+        asked = {*_labels(), *_CHOICES, "name"}
         kept = {name: value for name, value in self._model if value is not None and name not in asked}
         chosen = {name: self.query_one(f"#{_id(name)}", Select).value for name in _CHOICES}
         return kept | {name: value for name, value in chosen.items() if isinstance(value, str)}
@@ -93,7 +112,8 @@ class ModelDialog(Dialog[Model]):
 
     def _values(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Return what the fields hold, and what is wrong, by name of the field."""
-        values: dict[str, Any] = {}
+        name = self.query_one("#model-name", Input).value.strip()
+        values: dict[str, Any] = {"name": name} if name else {}
         problems = {}
         for name, label in _labels().items():
             text = self.query_one(f"#{_id(name)}", Input).value.strip()
@@ -132,6 +152,10 @@ class ModelDialog(Dialog[Model]):
             return ""
         exact = name == "parameters" and _count(parameters(value)) == value
         return parameters(value) if exact else f"{value:.15g}"
+
+
+def _presets() -> list[str]:
+    return [row[0] for row in known_models().rows]
 
 
 def _labels() -> dict[str, str]:

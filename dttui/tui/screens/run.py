@@ -27,7 +27,7 @@ from dttui.sanitize import clean
 from dttui.timestamps import elapsed_s
 from dttui.tui import symbols
 from dttui.tui.attachments import Attachments
-from dttui.tui.checks import check_notes, show_checks
+from dttui.tui.checks import check_notes, show_checks, so_far
 from dttui.tui.commands import N_
 from dttui.tui.event_lines import event_line
 from dttui.tui.log_feed import Takes
@@ -317,7 +317,7 @@ class RunScreen(Screen[None]):
                 )
             ):
                 return Content.styled(f"⚠ {text}", "$state-unknown")
-            return Content.styled(text, "$muted")
+            return Content.styled(" · ".join(filter(None, (text, so_far(view, now)))), "$muted")
         state = symbols.job_state(view.state)
         symbol = "⚠" if view.apart and view.state is JobState.SUCCEEDED else state.symbol
         pieces = [f"{symbol} {state.word}", line(view.reason)]

@@ -10,6 +10,9 @@ from textual.content import Content
 from textual.geometry import Size
 from textual.widget import Widget
 
+LEAST_LONG = 8
+"""Cells of a column, without the blank before it, from which it has whole words and units."""
+
 
 @dataclass(frozen=True)
 class CheckCell:
@@ -17,6 +20,8 @@ class CheckCell:
 
     text: str
     """Symbol and time, of at most 5 cells."""
+    words: str
+    """The same where there is room for `LEAST_LONG`."""
     colour: str
     """Name of a theme variable, without `$`."""
 
@@ -41,12 +46,12 @@ class CheckBoard(Widget):
 
     def __init__(self, widths: Widths, *, id: str) -> None:
         super().__init__(id=id)
-        self._headings: tuple[str, ...] = ()
+        self._headings: tuple[tuple[str, str], ...] = ()
         self._rows: tuple[CheckRow, ...] = ()
         self._widths = widths
 
-    def show(self, headings: tuple[str, ...], rows: tuple[CheckRow, ...]) -> None:
-        """Take over all rows."""
+    def show(self, headings: tuple[tuple[str, str], ...], rows: tuple[CheckRow, ...]) -> None:
+        """Take over all rows, and of each column a short heading and one of `LEAST_LONG` cells."""
         if (headings, rows) == (self._headings, self._rows):
             return
         is_as_high = len(rows) == len(self._rows)
@@ -62,12 +67,15 @@ class CheckBoard(Widget):
         if not self._rows:
             return Content("")
         room, column = self._widths(max(cell_len(row.name) for row in self._rows), self.content_size.width)
-        lines = [
-            Content(set_cell_size("", room) + "".join(_cell(text, column) for text in self._headings)).stylize("$muted")
-        ]
+        is_long = column > LEAST_LONG
+        heads = "".join(_cell(word if is_long else short, column) for short, word in self._headings)
+        lines = [Content(set_cell_size("", room) + heads).stylize("$muted")]
         for row in self._rows:
             name = Content.styled(_fitted(("★ " if row.is_master else "  ") + row.name, room), "bold")
-            cells = [Content.styled(_cell(cell.text, column), f"${cell.colour}") for cell in row.cells]
+            cells = [
+                Content.styled(_cell(cell.words if is_long else cell.text, column), f"${cell.colour}")
+                for cell in row.cells
+            ]
             lines.append(Content("").join([name, *cells]))
         return Content("\n").join(lines)
 

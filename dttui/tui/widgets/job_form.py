@@ -23,8 +23,6 @@ from dttui.tui.widgets.prose import Prose
 NO_DATASET = ""
 """The value of the explicit none; an id is never empty."""
 
-_SEPARATOR = "\0"
-
 
 @dataclass(frozen=True)
 class FormValues:
@@ -48,7 +46,9 @@ class JobForm(Vertical):
         super().__init__(id=id)
         self.border_title = _("Job")
         self._datasets = datasets
-        self._dataset: DatasetRef | None = None
+        self._known = [dataset.id for dataset in datasets]
+        self._shown: str | None = None
+        """Id of the dataset that version and path are shown of."""
 
     def compose(self) -> ComposeResult:
         """Lay out a line a field."""
@@ -70,6 +70,9 @@ class JobForm(Vertical):
             yield Button(_("Edit"), id="container", action="screen.container", compact=True)
         select = Select(self._options(), id="dataset", prompt=_("choose a dataset, or none"), compact=True)
         yield from _field(_("Dataset"), select)
+        versions = Select[str]([], id="version", prompt=_("preferred version"), compact=True)
+        yield from _field(_("Version"), versions, row_id="version-field")
+        yield from _field(_("Path"), _input("dataset-path", _("the catalogue's")), row_id="path-field")
 
     def show_container(self, container: Container | None) -> None:
         """Show in which image everything runs."""
@@ -103,12 +106,6 @@ class JobForm(Vertical):
     @property
     def values(self) -> FormValues:
         """What the fields hold now."""
-        value = self.query_one("#dataset", Select).value
-        dataset: DatasetRef | str | None = None
-        if value == NO_DATASET:
-            dataset = "none"
-        elif isinstance(value, str):
-            dataset = self._dataset if self._dataset and _value(self._dataset) == value else _parsed(value)
         return FormValues(
             task_name=self.query_one("#task-name", Input).value,
             program=self.query_one("#program", Input).value,
@@ -117,8 +114,20 @@ class JobForm(Vertical):
             python=self.query_one("#python", Input).value,
             prefix=self.query_one("#prefix", Input).value,
             per="node" if self.query_one("#per", Select).value == "node" else "gpu",
-            dataset=dataset,
+            dataset=self._chosen_dataset(),
         )
+
+    def _chosen_dataset(self) -> DatasetRef | str | None:
+        identity = self.query_one("#dataset", Select).value
+        if not isinstance(identity, str):
+            return None
+        if identity == NO_DATASET:
+            return "none"
+        if identity != self._shown:
+            return DatasetRef(id=identity)  # What was said of another is not said of it.
+        version, path = self.query_one("#version", Select).value, self.query_one("#dataset-path", Input).value.strip()
+        said = {"version": version if isinstance(version, str) else "", "path": path}
+        return DatasetRef(id=identity, **{name: text for name, text in said.items() if text})
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """Have what is said of a field in view with it."""
@@ -129,7 +138,11 @@ class JobForm(Vertical):
     @on(Select.Changed)
     def _edited(self, event: Input.Changed | Select.Changed) -> None:
         event.stop()
-        self._explain(self.values.per)
+        values = self.values
+        self._explain(values.per)
+        if event.control.id == "dataset":
+            with self.prevent(Input.Changed, Select.Changed):
+                self._show_dataset(values.dataset)
         self.post_message(FormEdited())
 
     def _explain(self, per: Literal["gpu", "node"]) -> None:
@@ -140,26 +153,34 @@ class JobForm(Vertical):
         self.query_one("#per-note", Prose).show(Content(text))
 
     def _show_dataset(self, dataset: DatasetRef | str | None) -> None:
+        chosen = dataset if isinstance(dataset, DatasetRef) else None
+        self._shown = chosen.id if chosen is not None else None
         select = self.query_one("#dataset", Select)
-        if isinstance(dataset, DatasetRef):
-            if dataset != self._dataset:
-                self._dataset = dataset
-                select.set_options(self._options())
-            select.value = _value(dataset)
-        else:
-            select.value = Select.NULL if dataset is None else NO_DATASET
+        if chosen is not None and chosen.id not in self._known:
+            self._known.append(chosen.id)
+            select.set_options(self._options())
+        select.value = chosen.id if chosen is not None else Select.NULL if dataset is None else NO_DATASET
+        for row in ("#version-field", "#path-field"):
+            self.query_one(row).display = chosen is not None
+        if chosen is None:
+            return
+        found = next((item for item in self._datasets if item.id == chosen.id), None)
+        versions = [item.id for item in found.versions] if found is not None else []
+        if chosen.version and chosen.version not in versions:
+            versions.append(chosen.version)
+        self.query_one("#version", Select).set_options(_choices(versions))
+        self.query_one("#version", Select).value = chosen.version or Select.NULL
+        path = self.query_one("#dataset-path", Input)
+        if path.value != (chosen.path or ""):
+            path.value = chosen.path or ""
 
     def _options(self) -> list[tuple[str, str]]:
         """Return the catalogue, the dataset of the job where it has one of its own, and none."""
-        options: dict[str, str] = {}
-        for dataset in self._datasets:
-            for version in dataset.versions:
-                options[_value(DatasetRef(id=dataset.id, version=version.id))] = f"{dataset.id} · {version.id}"
-        if self._dataset is not None:
-            shown = self._dataset.version or _("preferred version")
-            options.setdefault(_value(self._dataset), f"{self._dataset.id} · {self._dataset.path or shown}")
-        options[NO_DATASET] = _("none (script has its own)")
-        return [(Content(clean(text)), value) for value, text in options.items()]  # type: ignore[misc]  # Content is rendered as it is
+        return [*_choices(self._known), (_("none (script has its own)"), NO_DATASET)]
+
+
+def _choices(names: Sequence[str]) -> list[tuple[str, str]]:
+    return [(Content(clean(name)), name) for name in names]  # type: ignore[misc]  # Content is rendered as it is
 
 
 def _input(id: str, placeholder: str) -> Input:
@@ -172,12 +193,3 @@ def _field(
     with Horizontal(classes="field", id=row_id):
         yield Label(label, classes="field-label", id=label_id, markup=False)
         yield field
-
-
-def _value(dataset: DatasetRef) -> str:
-    return _SEPARATOR.join((dataset.id, dataset.version or "", dataset.path or ""))
-
-
-def _parsed(value: str) -> DatasetRef:
-    identity, version, _path = value.split(_SEPARATOR)
-    return DatasetRef(id=identity, version=version or None)

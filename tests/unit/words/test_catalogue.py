@@ -21,8 +21,10 @@ from dtagent.protocol.sentences import SENTENCES
 from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample
 
 from dttui import locations
+from dttui.compose.changes import form_of, sections
 from dttui.compose.templates import read_templates
 from dttui.frameworks import frameworks
+from dttui.planning.compose_state import ComposeState
 from dttui.planning.section_form import options_form, section_form
 from dttui.spec.models import Container, Job
 
@@ -48,6 +50,10 @@ def extracted() -> dict[str | tuple[str, ...], str]:
         for comment in template.comments()
     }
     forms = {item.name: options_form(Job(name="made-up"), item) for item in frameworks()}
+    forms |= {section: form_of(ComposeState(), section) for section in sections()}
+    forms |= {
+        field.name: section_form(field.item, None) for form in [*forms.values()] for field in form.fields if field.item
+    }
     of_forms: dict[str | tuple[str, ...], str] = {
         paragraph: f"{section}: {field.name}"
         for section, form in {**forms, "run.container": section_form(Container, None)}.items()
