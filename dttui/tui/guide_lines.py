@@ -16,7 +16,7 @@ EXAMPLE_PORT = 29500
 
 
 @dataclass(frozen=True)
-class Peer:
+class TickedHost:
     """A ticked environment, as the others reach it."""
 
     address: str
@@ -63,7 +63,7 @@ def zone_lines() -> list[Content]:
     ]
 
 
-def commands(peers: Sequence[Peer], python: str) -> list[tuple[str, str]]:
+def commands(peers: Sequence[TickedHost], python: str) -> list[tuple[str, str]]:
     """Return commands to run on a host, with what each is for; those about others name their addresses."""
     master = next((shlex.quote(peer.address) for peer in peers if peer.is_master), "MASTER")
     others = [shlex.quote(peer.address) for peer in peers] or ["NODE"]

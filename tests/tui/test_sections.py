@@ -7,7 +7,7 @@ from textual.widgets import Button, Input, Select
 
 from dttui.spec.models import Alert, DatasetRef, Job, Strategy
 from dttui.tui.app import DttuiApp
-from dttui.tui.guide_lines import Peer, commands, framework_lines, usual_row
+from dttui.tui.guide_lines import TickedHost, commands, framework_lines, usual_row
 from dttui.tui.screens.compose import ComposeScreen
 from dttui.tui.screens.guide import GuideDialog
 from dttui.tui.screens.section import SectionDialog
@@ -182,7 +182,7 @@ def test_the_seeds_rows_are_found_by_nodes_and_gpus() -> None:
 
 
 def test_what_is_to_be_copied_cannot_be_taken_for_more_than_an_address() -> None:
-    told = [command for command, _about in commands([Peer("10.0.0.1; reboot", is_master=True)], "py thon")]
+    told = [command for command, _about in commands([TickedHost("10.0.0.1; reboot", is_master=True)], "py thon")]
     assert told[0] == "ping -c 3 '10.0.0.1; reboot'"
     assert "nc -vz '10.0.0.1; reboot' 29500" in told
     assert told[-1].startswith("'py thon' -c ")

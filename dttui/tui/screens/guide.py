@@ -14,7 +14,7 @@ from dttui.i18n import _
 from dttui.inventory import Inventory
 from dttui.planning import Aggregate, ComposeState
 from dttui.tui.commands import N_
-from dttui.tui.guide_lines import Peer, commands, framework_lines, zone_lines
+from dttui.tui.guide_lines import TickedHost, commands, framework_lines, zone_lines
 from dttui.tui.screens.dialogs import Dialog
 from dttui.tui.widgets.button_row import ButtonRow
 from dttui.tui.widgets.prose import Prose
@@ -31,7 +31,7 @@ class GuideDialog(Dialog[None]):
         """Show them for a draft, and what its hosts add up to."""
         super().__init__()
         chosen = state.environments(inventory)
-        peers = [Peer(item.training_address, item.name == state.master) for item in chosen]
+        peers = [TickedHost(item.training_address, item.name == state.master) for item in chosen]
         self._frameworks = framework_lines(len(state.selected), total.gpu_count if total is not None else 0)
         self._commands = commands(peers, state.python or "python3")
 

@@ -18,6 +18,7 @@ from dttui.i18n import _
 from dttui.sanitize import clean
 from dttui.spec import Finding, Severity
 from dttui.tui import symbols
+from dttui.tui.commands import N_
 from dttui.tui.widgets.prose import Prose, wrapped
 
 AXIOM = "axiom-"
@@ -43,9 +44,9 @@ class FindingList(VerticalScroll):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "step(-1)", show=False),
-        Binding("down", "step(1)", show=False),
-        Binding("enter", "choose", show=False),
+        Binding("up", "step(-1)", N_("up"), show=False, id="findings.up"),
+        Binding("down", "step(1)", N_("down"), show=False, id="findings.down"),
+        Binding("enter", "choose", N_("mend"), id="findings.mend", tooltip=N_("Go to the field that mends it")),
     ]
 
     def __init__(self) -> None:

@@ -13,6 +13,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 
 from dttui.sanitize import clean
+from dttui.tui.commands import N_
 
 
 @dataclass
@@ -26,7 +27,9 @@ class FoldToggled(Message):
 class FoldHead(Widget, can_focus=True):
     """Folds by enter, space or a click; whoever has what is below it hides that."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,space", "fold", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,space", "fold", N_("fold"), id="fold.toggle", tooltip=N_("Fold it, or show what is within"))
+    ]
 
     is_open: reactive[bool] = reactive(True)
 

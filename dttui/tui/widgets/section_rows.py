@@ -13,14 +13,15 @@ from textual.widgets import Button, Label
 
 from dttui.i18n import _
 from dttui.sanitize import clean
+from dttui.tui.commands import N_
 
 
 class SectionRows(Vertical):
     """Each line opens its section, by enter or a click."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "app.focus_previous", show=False),
-        Binding("down", "app.focus_next", show=False),
+        Binding("up", "app.focus_previous", N_("up"), show=False, id="sections.up"),
+        Binding("down", "app.focus_next", N_("down"), show=False, id="sections.down"),
     ]
 
     def __init__(self, rows: Sequence[tuple[str, str]], *, id: str) -> None:
