@@ -159,7 +159,7 @@ class ComposeScreen(Screen[None]):
         if action in ("framework", "options"):
             return bool(self.state.selected)
         if action == "findings":
-            return self.query_one(FindingList).focusable
+            return any(listed.focusable for listed in self.query(FindingList))
         if action in ("filter", "sort", "retry"):
             return bool(self._inventory.environments)
         return True

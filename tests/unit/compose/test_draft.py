@@ -11,6 +11,7 @@ from dttui.fleet.states import EnvironmentState
 from dttui.planning.compose_state import ComposeState
 from dttui.planning.models import Severity
 from tests.tui.catalogue import compile_catalogues
+from tests.tui.fake_fleet import status
 from tests.unit.seed_cluster import SEED
 
 STATUSES = {item.name: EnvironmentStatus(item) for item in SEED.environments}
@@ -34,6 +35,17 @@ def test_a_ticked_environment_that_is_down_is_a_warning_and_no_error() -> None:
     finding = next(item for item in preview.findings if item.code == "environment-unreachable")
     assert (finding.severity, finding.subject, finding.hint) == (Severity.WARNING, KEYS[0], "look at it")
     assert "no answer" in finding.message
+
+
+def test_versions_that_differ_are_told_from_what_hosts_have_said_already() -> None:
+    told = {item.name: status(item, EnvironmentState.IDLE) for item in SEED.environments}
+    behind = told[KEYS[2]].facts
+    assert behind is not None
+    behind.pythons[0].packages["torch"] = "2.12.1"
+    preview = preview_draft(ComposeState(selected=KEYS, master=KEYS[0]), SEED, told, Path())
+    (finding,) = (item for item in preview.findings if item.code == "drift")
+    assert finding.severity is Severity.WARNING
+    assert f"{KEYS[2]}: 2.12.1" in finding.message
 
 
 def test_a_field_that_no_job_can_hold_is_said_and_leaves_no_plan() -> None:
