@@ -85,7 +85,8 @@ def _away(state: ComposeState, statuses: Mapping[str, EnvironmentStatus]) -> lis
 
 def _in_use(plan: Plan, inventory: Inventory, statuses: Mapping[str, EnvironmentStatus]) -> list[Finding]:
     """Return what would be in the way if the launch were now."""
-    samples = {key: status.sample for key, status in statuses.items() if status.is_usable and status.sample is not None}
+    chosen = {node.name: status for node in plan.nodes if (status := statuses.get(node.name)) is not None}
+    samples = {key: status.sample for key, status in chosen.items() if status.is_usable and status.sample is not None}
     return check_room(plan, inventory, samples)
 
 

@@ -8,7 +8,8 @@ import contextvars
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from dtagent.protocol.facts import FactsRequest, HostFacts
 from dtagent.protocol.rpc import ErrorCode
@@ -21,6 +22,7 @@ from dttui.fleet.states import EnvironmentState
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.rpc.client import AgentClient
+from dttui.rpc.sample_rows import ReceivedSample
 from dttui.sanitize import clean
 from dttui.transport.base import CONNECT_TIMEOUT_S, Prompter, Transport
 from dttui.transport.deadline import within
@@ -28,6 +30,8 @@ from dttui.transport.deadline import within
 LOG = logging.getLogger("dttui.fleet")
 FACTS_TIMEOUT_S = 60.0
 TELEMETRY_WAIT_S = 10.0
+AGES_S = 20.0
+"""How often it is looked anew at what changes with time alone."""
 RETRY_S = (5.0, 10.0, 20.0, 40.0, 60.0)
 """Between attempts to reach a host, growing."""
 RETRIES_PER_S = 100
@@ -45,7 +49,8 @@ class EnvironmentStatus:
     reason: str = ""
     hint: str = ""
     facts: HostFacts | None = None
-    sample: HostSample | None = None
+    reading: ReceivedSample | None = None
+    """Its newest sample, as it came."""
     since: float = 0.0
     """Unix time at which it came into this state."""
     heard_at: float | None = None
@@ -56,11 +61,18 @@ class EnvironmentStatus:
     """Which it was talked to in."""
     is_foreign: bool = False
     """Whether the agent there and this dttui have no common protocol."""
+    standing: object = field(default_factory=object, compare=False)
+    """What the state of a host that is watched, and who has its GPUs, were told from; the same object while that is."""
+
+    @cached_property
+    def sample(self) -> HostSample | None:
+        """Its newest sample, for whoever looks at it: of thousands of hosts few are."""
+        return self.reading.sample if self.reading is not None else None
 
     @property
     def jobs(self) -> tuple[str, ...]:
         """Jobs of dttui that run there."""
-        return tuple(self.sample.ranks) if self.sample else ()
+        return tuple(self.reading.pids) if self.reading is not None else ()
 
     @property
     def occupants(self) -> list[Occupant]:
@@ -148,15 +160,15 @@ class Fleet:
                 await self._follow(key)
                 failures = 0
             except HostError as error:
-                known = self.statuses[key].sample is not None
+                known = self.statuses[key].reading is not None
                 failures = 0 if known and not isinstance(error, BrokenProtocolError) else failures
                 self._set(
-                    key, state_of(error), reason=error.message, hint=error.hint, sample=None, **_agent_after(error)
+                    key, state_of(error), reason=error.message, hint=error.hint, reading=None, **_agent_after(error)
                 )
             except Exception as error:  # Else its row would say for ever that it is being looked at.
                 LOG.debug("internal error", exc_info=True)
                 reason = _("{host}: internal error: {error}").format(host=key, error=f"{type(error).__name__}: {error}")
-                self._set(key, EnvironmentState.UNREACHABLE, reason=reason, hint="", sample=None)
+                self._set(key, EnvironmentState.UNREACHABLE, reason=reason, hint="", reading=None)
             delay_s = retry_delay_s(failures, self.statuses[key].state)
             await asyncio.sleep(max(delay_s, len(self.statuses) / RETRIES_PER_S))
             failures += 1
@@ -174,12 +186,18 @@ class Fleet:
             self.heard[key] = facts
             self._set(key, self.statuses[key].state, facts=facts, heard_at=time.time())
             after: int | None = None
+            judged: object = None
             while True:
                 samples = await client.telemetry(after, TELEMETRY_WAIT_S)
                 if samples:
-                    after, sample = samples[-1].seq, samples[-1].sample
-                    state, reason = _judge(sample)
-                    self._set(key, state, reason=reason, hint="", sample=sample, heard_at=time.time())
+                    after, reading = samples[-1].seq, samples[-1]
+                    told = _standing(reading)
+                    if told != judged:
+                        judged = told
+                        state, reason = _judge(reading.sample)
+                    self._set(
+                        key, state, reason=reason, hint="", reading=reading, standing=judged, heard_at=time.time()
+                    )
         finally:
             with contextlib.suppress(HostError):
                 await client.close()
@@ -207,7 +225,18 @@ def retry_delay_s(failures: int, state: EnvironmentState) -> float:
 
 
 def _is_pending(status: EnvironmentStatus) -> bool:
-    return status.state is EnvironmentState.CONNECTING or (status.is_usable and status.sample is None)
+    return status.state is EnvironmentState.CONNECTING or (status.is_usable and status.reading is None)
+
+
+def _standing(reading: ReceivedSample) -> object:
+    """Return what a host's state, and who has its GPUs, are told from: while it is the same, so are they.
+
+    For how long and until when somebody has them changes by itself: that is told anew each `AGES_S`.
+    """
+    holds, pids, processes = reading.host("holds"), reading.pids, reading.gpus("processes")
+    is_taken = bool(holds or pids) or any(processes)
+    moment = reading.time // AGES_S if is_taken else None
+    return holds, pids, processes, reading.gpus("index"), reading.gpus("error"), moment
 
 
 def _judge(sample: HostSample) -> tuple[EnvironmentState, str]:

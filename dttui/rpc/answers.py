@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from dtagent.protocol.rpc import FrameError
 
@@ -17,23 +18,36 @@ MOST_VALUES = 50_000
 MOST_SPENT = 64
 """Calls that are over and may still be answered."""
 Frame = dict[str, Any]
+Reads = Callable[[bytes], "tuple[int, Any] | None"]
+"""Decodes and checks the answer to a call; `None` for what is another frame."""
+
+
+class CheckedAnswer(NamedTuple):
+    """An answer that was checked as it was decoded."""
+
+    reply: Any
 
 
 class Answers:
     """The calls of one link that are under way."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, asyncio.Future[tuple[Frame, int]]] = {}
+        self._waiting: dict[int, asyncio.Future[tuple[Frame | CheckedAnswer, int]]] = {}
+        self._reads: dict[int, Reads] = {}
+        """Of them those whose answers are decoded and checked at once."""
         self._spent: dict[int, None] = {}
         """Calls that nobody waits for any more, the oldest first; an answer to each may still come, late or again."""
 
-    def expect(self, number: int) -> asyncio.Future[tuple[Frame, int]]:
-        """Return what the answer to a call will be, and how many bytes it took."""
+    def expect(self, number: int, reads: Reads | None = None) -> asyncio.Future[tuple[Frame | CheckedAnswer, int]]:
+        """Return what the answer to a call will be, and how many bytes it took; with `reads` it may be checked."""
+        if reads is not None:
+            self._reads[number] = reads
         self._waiting[number] = asyncio.get_running_loop().create_future()
         return self._waiting[number]
 
     def give_up(self, number: int, *, was_sent: bool) -> None:
         """Wait no longer for an answer; where the call has gone out, it may come all the same."""
+        self._reads.pop(number, None)
         if self._waiting.pop(number, None) is not None and was_sent:
             self._spend(number)
 
@@ -50,6 +64,11 @@ class Answers:
         """
         if len(line) > MOST_VALUES and line.count(b",") + line.count(b"[") + line.count(b"{") > MOST_VALUES:
             raise FrameError(f"a frame of more than {MOST_VALUES} values")
+        for number, reads in self._reads.items():
+            found = reads(line)
+            if found is not None and found[0] == number:
+                self._hand_over(number, CheckedAnswer(found[1]), len(line))
+                return None
         frame: Frame = decode_frame(line)
         if len(line) > MOST_TEXT_BYTES:
             frame = bounded(frame)
@@ -58,14 +77,18 @@ class Answers:
             return frame
         if type(number) is not int or (number not in self._waiting and number not in self._spent):
             raise FrameError("an answer to a call that was not made")
-        future = self._waiting.pop(number, None)
-        if future is None:
+        if number in self._waiting:
+            self._hand_over(number, frame, len(line))
+        else:
             del self._spent[number]
-            return None
+        return None
+
+    def _hand_over(self, number: int, answer: Frame | CheckedAnswer, size: int) -> None:
+        self._reads.pop(number, None)
+        future = self._waiting.pop(number)
         self._spend(number)
         if not future.done():
-            future.set_result((frame, len(line)))
-        return None
+            future.set_result((answer, size))
 
     def _spend(self, number: int) -> None:
         self._spent[number] = None

@@ -20,7 +20,7 @@ from dttui.agent_words import agent_text, notice_in
 from dttui.errors import AgentError, AgentGoneError, BrokenProtocolError, HostUnreachableError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
-from dttui.rpc.answers import Answers
+from dttui.rpc.answers import Answers, CheckedAnswer, Reads
 from dttui.rpc.flow_control import FlowControl
 from dttui.rpc.sample_rows import MOST_SAMPLES, WATCHED, ReceivedSample
 from dttui.rpc.text_bounds import cut
@@ -153,7 +153,7 @@ class AgentClient:
         message = rpc.encode_call(number, method, params, brings)
         was_sent = False
 
-        async def exchange() -> tuple[dict[str, Any], int]:
+        async def exchange() -> tuple[dict[str, Any] | CheckedAnswer, int]:
             nonlocal was_sent
             was_sent = True
             await self._send(message)
@@ -168,6 +168,13 @@ class AgentClient:
         finally:
             self._answers.give_up(number, was_sent=was_sent)
         self._put_off(method, frame, size)
+        return self._checked(method, frame, reply)
+
+    def _checked(self, method: str, frame: dict[str, Any] | CheckedAnswer, reply: type[Reply]) -> Reply:
+        """Return the reply in an answer. Raises AgentError where the agent refused, or makes no sense."""
+        if isinstance(frame, CheckedAnswer):
+            told: Reply = frame.reply
+            return told
         if "error" in frame:
             raise self._refusal(method, frame["error"])
         try:
@@ -208,11 +215,36 @@ class AgentClient:
             HostUnreachableError: the link is gone, or no answer came.
             AgentError: the agent refused.
         """
+        if self._lost is not None:
+            raise self._lost
+        await self._take_turn("telemetry")
         most = min(max(1, self.flow_control.grant_bytes // SAMPLE_BYTES), MOST_SAMPLES)
-        request = WATCHED.request(after_seq, wait_s, most)
-        samples = WATCHED.received(await self.call("telemetry", request, WATCHED.reply, wait_s + 20))
+        frame, size = await self._poll("telemetry", WATCHED.request(after_seq, wait_s, most), WATCHED.read, wait_s + 20)
+        self._put_off("telemetry", frame, size)
+        samples = WATCHED.received(self._checked("telemetry", frame, WATCHED.reply))
         self._delay("telemetry", self._samples.spend(len(samples)))
         return samples
+
+    async def _poll(
+        self, method: str, params: str, reads: Reads, timeout_s: float
+    ) -> tuple[dict[str, Any] | CheckedAnswer, int]:
+        """Ask as `call` does, but in a third of its time: thousands of hosts are asked this each second.
+
+        While the request cannot be sent no time is kept: a link that takes nothing is told by the pings, which end it.
+        """
+        number = next(self._numbers)
+        future = self._answers.expect(number, reads)
+        timer = asyncio.get_running_loop().call_later(timeout_s, self._give_up, future, timeout_s)
+        try:
+            await self._send(rpc.encode_call(number, method, params))
+            return await future
+        finally:
+            timer.cancel()
+            self._answers.give_up(number, was_sent=True)
+
+    def _give_up(self, future: asyncio.Future[tuple[dict[str, Any] | CheckedAnswer, int]], seconds: float) -> None:
+        if not future.done():
+            future.set_exception(self._no_answer(seconds))
 
     async def close(self) -> None:
         """End the conversation and the connection."""
@@ -334,10 +366,12 @@ class AgentClient:
             if self._lost is not None:
                 raise self._lost
 
-    def _put_off(self, method: str, frame: dict[str, Any], size: int) -> None:
+    def _put_off(self, method: str, frame: dict[str, Any] | CheckedAnswer, size: int) -> None:
         """Let the next question wait for as long as an answer costs more than its share."""
         if method in ("follow", "telemetry"):
-            logged, is_over = _log_bytes(frame) if method == "follow" else (0, False)
+            logged, is_over = (
+                (0, False) if isinstance(frame, CheckedAnswer) or method != "follow" else _log_bytes(frame)
+            )
             self._delay(method, self._talk.spend(max(0, size - logged)))
             if logged < LITTLE_BYTES:
                 self._delay(method, self._news.spend(NEWS_AFTER_END if is_over else 1))
@@ -359,6 +393,7 @@ class AgentClient:
                 await self.call("ping", None, dict, PING_INTERVAL_S)
             except (HostUnreachableError, AgentError) as error:
                 self._lose(error.message)
+                await self._stream.close()  # Who is still sending is to hear of it.
                 return
 
     def _refusal(self, method: str, error: Any) -> AgentError:

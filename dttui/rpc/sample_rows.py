@@ -10,9 +10,11 @@ from typing import Annotated, Any, get_type_hints
 from dtagent.protocol import rpc
 from dtagent.protocol.columns import as_told, unpack
 from dtagent.protocol.metric_fields import watched_fields
-from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample, TelemetryRequest, TelemetrySelection
-from pydantic import Field
+from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample, TelemetrySelection
+from pydantic import Field, Strict, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
+
+from dttui.rpc.text_bounds import MOST_TEXT_BYTES
 
 MOST_SAMPLES = 60
 """Asked for at once. Where more come nothing is taken: to check thousands holds up all that this process follows."""
@@ -42,17 +44,31 @@ class ReceivedSample:
         """What it says, for whoever looks at it."""
         return unpack(self._row, self._fields)
 
+    def host(self, name: str) -> Any:
+        """Return one field of the host; `None` where it was not told."""
+        values = self._row[2]
+        place = self._fields.host.index(name) if name in self._fields.host else len(values)
+        return values[place] if place < len(values) else None
+
+    def gpus(self, name: str) -> Sequence[Any]:
+        """Return one field of each GPU, `None` where it was not told; of no GPU where none tells it."""
+        return _column(self._row[3], self._fields.gpu, name)
+
+    @property
+    def pids(self) -> dict[str, Sequence[Any]]:
+        """Job → the processes of its ranks."""
+        return {job: _column(columns, self._fields.rank, "pid") for job, columns in self._row[4].items()}
+
     @property
     def gpu_memory_mib(self) -> dict[int, int]:
         """GPU → its memory in use, of those that tell it."""
-        columns = dict(zip(self._fields.gpu, self._row[3], strict=False))
-        indices, used = columns.get("index") or (), columns.get("memory_used_mib") or ()
-        return {gpu: mib for gpu, mib in zip(indices, used, strict=False) if gpu is not None and mib is not None}
+        pairs = zip(self.gpus("index"), self.gpus("memory_used_mib"), strict=False)
+        return {gpu: mib for gpu, mib in pairs if gpu is not None and mib is not None}
 
     @property
     def has_waiters(self) -> bool:
         """Whether jobs wait for GPUs of the host."""
-        return bool(dict(zip(self._fields.host, self._row[2], strict=False)).get("waits"))
+        return bool(self.host("waits"))
 
     def line(self) -> str:
         """Return it as a job's directory keeps it."""
@@ -70,15 +86,18 @@ class WholeSample(ReceivedSample):
         """What it says."""
         return self._sample
 
-    @property
-    def gpu_memory_mib(self) -> dict[int, int]:
-        """GPU → its memory in use, of those that tell it."""
-        return {gpu.index: gpu.memory_used_mib for gpu in self._sample.gpus if gpu.memory_used_mib is not None}
+    def host(self, name: str) -> Any:
+        """Return one field of the host; `None` where it was not told."""
+        return getattr(self._sample, name)
+
+    def gpus(self, name: str) -> Sequence[Any]:
+        """Return one field of each GPU, `None` where it was not told."""
+        return [getattr(gpu, name) for gpu in self._sample.gpus]
 
     @property
-    def has_waiters(self) -> bool:
-        """Whether jobs wait for GPUs of the host."""
-        return bool(self._sample.waits)
+    def pids(self) -> dict[str, Sequence[Any]]:
+        """Job → the processes of its ranks."""
+        return {job: [rank.pid for rank in ranks] for job, ranks in self._sample.ranks.items()}
 
     def line(self) -> str:
         """Return it as a job's directory keeps it."""
@@ -108,6 +127,23 @@ class Selection:
             ],
             frozen=True,
         )
+        answer = make_dataclass(
+            "SelectedAnswer", [("id", Annotated[int, Strict()]), ("result", self.reply)], frozen=True
+        )
+        self._answers: TypeAdapter[Any] = TypeAdapter(answer)
+
+    def read(self, line: bytes) -> tuple[int, Any] | None:
+        """Return the number of the call that a frame answers, and the answer, decoded and checked at once.
+
+        `None` where the frame is another one, or has anything that only `decode_frame` and who calls it look at.
+        """
+        if not _is_plain(line):
+            return None
+        try:
+            answer = self._answers.validate_json(line)
+        except ValidationError:
+            return None
+        return answer.id, answer.result
 
     def received(self, reply: Any) -> list[ReceivedSample]:
         """Return the samples in an answer, as they came."""
@@ -121,8 +157,8 @@ class Selection:
 
     def request(self, after_seq: int | None, wait_s: float, most: int) -> str:
         """Return the parameters of a request for samples after a number, encoded; the fields were, once and for all."""
-        params = rpc.encode_value(rpc.to_wire(TelemetryRequest(after_seq, wait_s, most)))
-        return f'{params[:-1]},"select":{self._encoded}}}'
+        after = "" if after_seq is None else f'"after_seq":{after_seq},'
+        return f'{{{after}"wait_s":{wait_s},"max_samples":{most},"select":{self._encoded}}}'
 
 
 def _types(kind: type, names: Sequence[str]) -> tuple[Any, ...]:
@@ -134,11 +170,29 @@ def _columns(kind: type, names: Sequence[str]) -> Any:
     return _TUPLE[tuple(_LIST[each] | None for each in _types(kind, names))]
 
 
+def _column(columns: Sequence[Sequence[Any] | None], names: Sequence[str], name: str) -> Sequence[Any]:
+    place = names.index(name) if name in names else len(columns)
+    return (columns[place] if place < len(columns) else None) or ()
+
+
 WATCHED = Selection(watched_fields(HostSample), watched_fields(GpuSample), watched_fields(RankSample))
 """What screens show, job directories keep and a diagnosis looks at."""
 
 
 _MOST = 10.0**rpc.MAX_DIGITS
+_KINDS = bytes.maketrans(b"123456789E", b"000000000e")
+_MARKS = (b"0" * (rpc.MAX_DIGITS + 1), b"0e", b"\\", b"NaN", b"Infinity", b'"error"')
+"""What only a frame has, its digits and exponents being one, that is to be looked at twice: numbers beyond any reading,
+escapes, which may stand for half a character, what is no JSON, and a refusal."""
+
+
+def _is_plain(line: bytes) -> bool:
+    """Whether a frame has neither such a thing nor a text that is to be cut."""
+    alike = line.translate(_KINDS)
+    for mark in _MARKS:
+        if mark in alike:
+            return False
+    return len(line) <= MOST_TEXT_BYTES or max(map(len, line.split(b'"'))) <= MOST_TEXT_BYTES
 
 
 def decode_frame(line: bytes) -> dict[str, Any]:

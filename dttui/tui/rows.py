@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dtagent.protocol.events import NodeStanding
-from dtagent.protocol.metric_fields import MIB, PERCENT, Declared, aggregated, cells_of, figures_of, is_rate, rate_text
+from dtagent.protocol.metric_fields import MIB, PERCENT, Declared, cells_of, figures_of, is_rate, metrics_of, rate_text
 from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample
 
 from dttui.agent_words import agent_text
@@ -66,7 +67,7 @@ def environment_row(status: EnvironmentStatus, gpus_asked: int | None = None) ->
     """Return the row of one environment, of which the job asks that many GPUs where it is ticked."""
     environment = status.environment
     choice = Choice(environment, status.facts, gpus_asked)
-    label, load = _load(status.sample)
+    label, load = load_of(status)
     state = environment_state(status.state)
     gpus = gpu_text(choice)
     shown = [line(text) for text in (environment.name, environment.kind, environment.zone, environment.image)]
@@ -111,7 +112,7 @@ def environment_row(status: EnvironmentStatus, gpus_asked: int | None = None) ->
 
 def _free_gpus(status: EnvironmentStatus, count: int | None) -> int | None:
     """Return how many GPUs nobody has; `None` where nothing comes from the host."""
-    if count is None or status.sample is None or status.state in _PROBLEMS:
+    if count is None or status.reading is None or status.state in _PROBLEMS:
         return None
     taken = {gpu for occupant in status.occupants for gpu in occupant.gpus}
     simulated = sum(occupant.simulated or 0 for occupant in status.occupants)
@@ -177,8 +178,9 @@ def in_order(rows: Sequence[RowT], key: Callable[[RowT], Any] | None, *, is_reve
     """Return rows in the order of a key; as they come without one. What has `None` for a key comes last either way."""
     if key is None:
         return list(reversed(rows) if is_reversed else rows)
-    known = sorted((row for row in rows if key(row) is not None), key=key, reverse=is_reversed)
-    return [*known, *(row for row in rows if key(row) is None)]
+    keyed = [(key(row), row) for row in rows]
+    known = sorted((pair for pair in keyed if pair[0] is not None), key=itemgetter(0), reverse=is_reversed)
+    return [row for _value, row in (*known, *(pair for pair in keyed if pair[0] is None))]
 
 
 def environment_detail(status: EnvironmentStatus) -> list[tuple[str, str]]:
@@ -307,13 +309,16 @@ def cell_text(declared: Declared, value: float | None) -> str:
     return f"{declared.cell} {text}".strip()
 
 
-def _load(sample: HostSample | None) -> tuple[str, float | None]:
-    if sample is None:
+def load_of(status: EnvironmentStatus) -> tuple[str, float | None]:
+    """Return what is loaded, GPU or CPU, and how much of it, from 0 to 1; `None` where that is not known."""
+    reading = status.reading
+    if reading is None:
         return "", None
-    used = aggregated(sample.gpus, "utilization_percent")
-    if used is not None:
-        return _("GPU"), used / 100
-    return _("CPU"), None if sample.cpu_percent is None else sample.cpu_percent / 100
+    used = [percent for percent in reading.gpus("utilization_percent") if percent is not None]
+    if used:
+        return _("GPU"), metrics_of(GpuSample)["utilization_percent"].aggregation(used) / 100
+    percent = reading.host("cpu_percent")
+    return _("CPU"), None if percent is None else percent / 100
 
 
 def _usage(sample: HostSample, occupants: Sequence[Occupant]) -> str:

@@ -24,6 +24,7 @@ from dttui.inventory.models import (
     Resources,
 )
 from dttui.planning.planner import plan
+from dttui.rpc.sample_rows import WholeSample
 from dttui.spec.models import Cluster, Job, Node, Run
 from dttui.transport.base import Connection, Prompter
 from dttui.tui.app import DttuiApp, TuiOptions
@@ -153,7 +154,7 @@ def status(environment: Environment, state: EnvironmentState, load: int = 0, **m
     if reachable:
         known = {
             "facts": facts(environment, now, days),
-            "sample": sample(environment, load, holds=holds),
+            "reading": WholeSample(sample(environment, load, holds=holds)),
             "heard_at": now,
             "agent_version": dtagent.__version__,
             "protocol": 1,

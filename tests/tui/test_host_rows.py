@@ -21,6 +21,7 @@ from dttui.fleet.deployment.outcomes import AgentRemoval, Deployment
 from dttui.fleet.states import EnvironmentState
 from dttui.i18n import _
 from dttui.inventory.models import Environment
+from dttui.rpc.sample_rows import WholeSample
 from dttui.spec.findings import warning
 from dttui.transport.base import Nobody
 from dttui.tui.environment_filter import parse_filter
@@ -133,7 +134,7 @@ def test_hosts_are_sorted_by_each_column_both_ways() -> None:
 
 def test_before_a_change_is_said_what_it_does_to_which_host() -> None:
     ranks = {"gpt-1": [RankSample(0, 10)]}
-    busy = status(environment("gpu1", 2), BUSY, sample=replace(sample(environment("gpu1", 2), 9), ranks=ranks))
+    busy = status(environment("gpu1", 2), BUSY, reading=WholeSample(replace(sample(environment("gpu1", 2), 9), ranks=ranks)))
     old = status(environment("gpu2", 2), IDLE, agent_version="0.0.9")
     newer = status(environment("gpu3", 2), IDLE, agent_version="99.0")
     removal = question_of(HostAction.REMOVE, [busy, old])

@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 
 import pytest
 from dtagent.protocol.rpc import ErrorCode, to_wire
+from dtagent.protocol.telemetry import HostSample
 
 from dttui.errors import AgentError, AgentGoneError, HostUnreachableError
 from dttui.fleet import live
@@ -129,3 +130,43 @@ async def test_a_defect_on_the_way_to_a_host_is_told_and_leaves_no_row_waiting()
 
 def test_each_way_to_reach_a_host_has_its_transport() -> None:
     assert set(TRANSPORTS) == set(Reach)
+
+
+async def test_a_host_is_judged_again_only_where_what_that_rests_on_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    hold = {"user": "li", "gpus": [0]}
+    gpu = {"index": 0, "utilization_percent": 3}
+    told = [
+        {"seq": 1, "time": 1000.0, "gpus": [gpu]},
+        {"seq": 2, "time": 1001.0, "gpus": [{**gpu, "utilization_percent": 90}]},
+        {"seq": 3, "time": 1002.0, "gpus": [gpu], "holds": [hold]},
+        {"seq": 4, "time": 1003.0, "gpus": [gpu], "holds": [hold]},
+        {"seq": 5, "time": 1003.0 + live.AGES_S, "gpus": [gpu], "holds": [hold]},
+        {"seq": 6, "time": 1004.0 + live.AGES_S, "gpus": [{**gpu, "error": "GPU is lost"}], "holds": [hold]},
+    ]
+    judged: list[int] = []
+    everything = asyncio.Event()
+    judge = live._judge  # noqa: SLF001
+
+    def noted(sample: HostSample) -> tuple[EnvironmentState, str]:
+        judged.append(sample.seq)
+        return judge(sample)
+
+    monkeypatch.setattr(live, "_judge", noted)
+    left = list(told)
+
+    def answer(method: str) -> object:
+        if method != "telemetry":
+            return to_wire(host_facts(2)) if method == "facts" else {}
+        if not left:
+            everything.set()
+        return {"samples": [left.pop(0)] if left else []}
+
+    watched = Fleet([environment("a", 2)], FakeTransport({"a": FakeHost(agent(answer))}), Nobody())
+    watched.start()
+    await asyncio.wait_for(everything.wait(), DEADLINE_S)
+    after = watched.statuses["a"]
+    assert judged == [1, 3, 5, 6]
+    assert after.state is EnvironmentState.UNHEALTHY
+    assert after.reading is not None
+    assert after.reading.seq == 6
+    await watched.close()

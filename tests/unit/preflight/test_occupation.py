@@ -17,6 +17,7 @@ from dttui.planning.compose_state import ComposeState
 from dttui.planning.models import Finding, Severity
 from dttui.planning.planner import plan
 from dttui.preflight.occupation import check_room
+from dttui.rpc.sample_rows import WholeSample
 from dttui.spec.models import GpuRequest, Node, NodeResources
 from dttui.tui.compose_lines import readiness
 from dttui.words import moment
@@ -140,7 +141,7 @@ def test_a_rank_that_uses_all_of_its_node_holds_so_many_simulated_gpus() -> None
 
 def test_a_draft_is_only_warned_of_what_a_launch_would_be_refused_for() -> None:
     sample = HostSample(1, 0.0, ranks={"a-1": [RankSample(0, 1), RankSample(1, 2)]})
-    busy = EnvironmentStatus(SIMULATED, EnvironmentState.BUSY, "a-1", facts=host_facts(), sample=sample)
+    busy = EnvironmentStatus(SIMULATED, EnvironmentState.BUSY, "a-1", facts=host_facts(), reading=WholeSample(sample))
     preview = preview_draft(ComposeState(selected=("sim",), master="sim"), INVENTORY, {"sim": busy}, Path())
     (finding,) = [item for item in preview.findings if item.subject == "sim"]
     assert (finding.code, finding.severity) == ("gpus-taken", Severity.WARNING)
@@ -175,7 +176,8 @@ def test_a_draft_tells_once_and_last_of_hosts_that_are_merely_busy() -> None:
     sample = HostSample(1, 0.0, 98.0, 99.0, cpu_count=96)
     facts = host_facts()
     statuses = {
-        item.name: EnvironmentStatus(item, EnvironmentState.BUSY, "", facts=facts, sample=sample) for item in hosts
+        item.name: EnvironmentStatus(item, EnvironmentState.BUSY, "", facts=facts, reading=WholeSample(sample))
+        for item in hosts
     }
     inventory = Inventory(environments=tuple(hosts))
     state = ComposeState(selected=names, master="a")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dttui.engine.copies.sample_copy import SampleCopy
 from dttui.rpc import sample_rows
-from dttui.rpc.sample_rows import WATCHED, Selection, decode_frame
+from dttui.rpc.sample_rows import WATCHED, Selection, WholeSample, decode_frame
 
 TEN_FIELDS = (
     "utilization_percent", "memory_used_mib", "memory_total_mib", "temperature_c", "power_w", "power_limit_w",
@@ -107,6 +108,66 @@ def test_a_sample_that_is_kept_as_it_came_reads_as_what_it_says(sample: HostSamp
     assert (received.seq, received.time) == (kept.seq, kept.time) == (sample.seq, sample.time)
     used = {gpu.index: gpu.memory_used_mib for gpu in sample.gpus if gpu.memory_used_mib is not None}
     assert received.gpu_memory_mib == used
+
+
+@given(samples)
+@settings(max_examples=40)
+def test_an_answer_that_is_checked_as_it_is_decoded_is_the_one_that_both_steps_give(sample: HostSample) -> None:
+    line = frame(sample, WATCHED).rstrip(b"\n")
+    found = WATCHED.read(line)
+    if found is None:  # What only both steps can tell: an escape, an exponent, a number of more than 20 digits.
+        assert re.search(rb"\\|[0-9][eE]|[0-9]{21}", line)
+    else:
+        assert found == (7, TypeAdapter(WATCHED.reply).validate_python(decode_frame(line)["result"]))
+
+
+PLAIN = frame(HostSample(5, 1.5, 3.5, gpus=[gpu(0)]), WATCHED).rstrip(b"\n")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        (b"71234", b"1" * 21),
+        (b"71234", b"1e9"),
+        (b"71234", b"1E999"),
+        (b"402.1", b"NaN"),
+        (b"402.1", b"-Infinity"),
+        (b"402.1", b'"a lot"'),
+        (b"power cap", b"power\\u0020cap"),
+        (b"power cap", b"power \xff"),
+        (b"power cap", b"x" * 2100),
+        (b'"id":7', b'"id":"7"'),
+        (b'"id":7', b'"id":true'),
+        (b'"id":7', b'"id":7,"error":{"code":1}'),
+        (b'"result":', b'"results":'),
+    ],
+    ids=str,
+)
+def test_what_is_to_be_looked_at_twice_is_left_to_both_steps(change: tuple[bytes, bytes]) -> None:
+    assert WATCHED.read(PLAIN) is not None
+    changed = PLAIN.replace(*change)
+    assert changed != PLAIN
+    assert WATCHED.read(changed) is None
+
+
+@pytest.mark.parametrize("after", [None, 0, 17])
+def test_a_request_is_the_one_that_its_class_says(after: int | None) -> None:
+    assert json.loads(WATCHED.request(after, 10.0, 60)) == rpc.to_wire(
+        TelemetryRequest(after, 10.0, 60, select=WATCHED.fields)
+    )
+
+
+def test_single_fields_are_told_without_an_object_being_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = HostSample(5, 1.5, 3.5, gpus=[gpu(0), gpu(1)], ranks={"job": [RankSample(4, 99), RankSample(5, 100)]})
+    found = WATCHED.read(frame(sample, WATCHED).rstrip(b"\n"))
+    assert found is not None
+    monkeypatch.setattr(sample_rows, "unpack", lambda *_row: pytest.fail("nobody looked at the sample"))
+    for received in (WATCHED.received(found[1])[0], WholeSample(sample)):
+        assert received.host("cpu_percent") == 3.5
+        assert not received.host("holds")
+        assert list(received.gpus("utilization_percent")) == [97, 96]
+        assert not any(received.gpus("error"))
+        assert {job: list(pids) for job, pids in received.pids.items()} == {"job": [99, 100]}
 
 
 def test_a_sample_is_kept_without_an_object_being_made_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
