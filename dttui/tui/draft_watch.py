@@ -80,7 +80,10 @@ class DraftWatch:
         self.state = state
         if not is_cost_kept:
             self._changes += 1
-            self.choices = state.choices(self._inventory, facts_of(self._fleet.statuses))
+            known = self._fleet.statuses
+            names = [item.name for item in state.environments(self._inventory)]
+            chosen = {name: known[name] for name in names if name in known}
+            self.choices = state.choices(self._inventory, facts_of(chosen))
 
     def ignore(self, codes: frozenset[str], state: ComposeState) -> None:
         """Have a preflight ignore errors for as long as the draft is this one."""

@@ -18,9 +18,11 @@ from textual.widgets import Input, Static
 from dttui.i18n import _
 from dttui.tui.commands import N_
 from dttui.tui.environment_filter import completions, parse_filter
+from dttui.tui.fleet_rows import FleetRows, only_reading_differs
 from dttui.tui.gpu_lines import gpu_lines
 from dttui.tui.messages import EnvironmentHighlighted, EnvironmentToggled
-from dttui.tui.rows import SORTS, arranged, environment_detail, environment_row, stranger_row
+from dttui.tui.resting import is_covered
+from dttui.tui.rows import SORTS, arranged, environment_detail
 from dttui.tui.widgets.environment_list import EnvironmentList
 from dttui.tui.widgets.environment_row import EnvironmentRow
 from dttui.tui.widgets.prose import Prose
@@ -71,11 +73,7 @@ class EnvironmentPane(Vertical):
     def __init__(self, fleet: Fleet, *, id: str) -> None:
         super().__init__(id=id)
         self._fleet = fleet
-        self._rows: dict[str, EnvironmentRow] = {}
-        self.seen: dict[str, EnvironmentStatus] = {}
-        """What is shown of the fleet, which may be further."""
-        self._strangers: tuple[str, ...] = ()
-        self._gpus_asked: Mapping[str, int | None] = {}
+        self._rows = FleetRows()
         self._sort = 0
         self._is_reversed = False
         self._wanted = parse_filter("")
@@ -83,7 +81,7 @@ class EnvironmentPane(Vertical):
     def compose(self) -> ComposeResult:
         """Lay out caption, filter, list and details."""
         yield Static(id="list-caption")
-        suggester = TermSuggester(lambda: self._rows.values())
+        suggester = TermSuggester(lambda: self._rows.all().values())
         hint = _("filter: words, or gpu:A100 zone:… free>=4 util<5 state:idle kind:…; → completes")
         yield Input(id="filter", compact=True, placeholder=hint, suggester=suggester)
         yield EnvironmentList(id="environments")
@@ -92,12 +90,11 @@ class EnvironmentPane(Vertical):
 
     def on_mount(self) -> None:
         """Show the fleet as it is, and follow it."""
-        self.seen = dict(self._fleet.statuses)
-        self._renew(self.seen)
+        self._rows.see(dict(self._fleet.statuses))
         self._list.set_rows(self._rows)
         self._arrange()
         self.set_interval(REFRESH_S, self._follow)
-        self.set_interval(AGES_S, self._list.refresh)
+        self.set_interval(AGES_S, self._list.repaint)
 
     def on_resize(self) -> None:
         """Head the list anew: a narrow screen has the word on its tab."""
@@ -109,20 +106,21 @@ class EnvironmentPane(Vertical):
         What the inventory lacks is listed for as long as it is ticked, so that it can be unticked.
         """
         strangers = tuple(key for key in ticked if key not in self._fleet.statuses)
-        if strangers != self._strangers:
-            self._strangers = strangers
-            known = {key: row for key, row in self._rows.items() if key in self._fleet.statuses}
-            self._rows = {**{key: stranger_row(key) for key in strangers}, **known}
+        changed = self._rows.ask(gpus_asked)
+        if self._rows.list_strangers(strangers):
             self._list.set_rows(self._rows)
             self._arrange()
-        before, self._gpus_asked = self._gpus_asked, gpus_asked
-        changed = [key for key in {*before, *gpus_asked} if before.get(key) != gpus_asked.get(key)]
-        self._renew({key: self._fleet.statuses[key] for key in changed if key in self._fleet.statuses})
+        self._list.update_rows(changed, changed)
         self._list.mark(ticked, master)
 
     def name_of(self, key: str) -> str:
         """Return what an environment is called."""
         return self._rows[key].name if key in self._rows else key
+
+    @property
+    def seen(self) -> Mapping[str, EnvironmentStatus]:
+        """What is shown of the fleet, which may be further."""
+        return self._rows.statuses
 
     @property
     def highlighted(self) -> str | None:
@@ -198,28 +196,27 @@ class EnvironmentPane(Vertical):
         self._list.focus()
 
     def _follow(self) -> None:
+        if is_covered(self.screen):
+            return
         before = self.seen
-        changed = {key: status for key, status in self._fleet.statuses.items() if before.get(key) is not status}
+        changed = self._rows.see(dict(self._fleet.statuses))
         if not changed:
             return
-        self.seen = dict(self._fleet.statuses)
-        self._renew(changed)
+        reshaped = [
+            key for key, status in changed.items() if key not in before or not only_reading_differs(before[key], status)
+        ]
+        self._list.update_rows(changed, reshaped)
         if self._list.highlighted in changed:
             self._show_detail()
         told = [key for key, status in changed.items() if _differs(status, before.get(key))]
         if told:
             self.post_message(EnvironmentsChanged(told))
 
-    def _renew(self, changed: Mapping[str, EnvironmentStatus]) -> None:
-        rows = {key: environment_row(status, self._gpus_asked.get(key)) for key, status in changed.items()}
-        self._rows.update(rows)
-        self._list.update_rows(rows)
-
     def _arrange(self) -> None:
         self._filter.display = bool(self._filter.value) or self._filter.has_focus
         name, label, _key = SORTS[self._sort]
         self._wanted = parse_filter(self._filter.value)
-        order = arranged(self._rows, self._wanted, name, is_reversed=self._is_reversed)
+        order = arranged(self._rows.all(), self._wanted, name, is_reversed=self._is_reversed)
         self._list.show(order)
         self.query_one("#list-caption", Static).update(self._caption(label, len(order)))
         self._show_detail()

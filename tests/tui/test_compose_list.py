@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from typing import Any
 
 import pytest
+from textual.pilot import Pilot
 from textual.widgets import Input
 
 from dttui.fleet.states import EnvironmentState
 from dttui.inventory.models import Inventory
+from dttui.rpc.sample_rows import WholeSample
+from dttui.tui.app import DttuiApp
+from dttui.tui.environment_pane import EnvironmentPane
 from dttui.tui.screens.compose import ComposeScreen
+from dttui.tui.screens.jobs import JobsScreen
+from dttui.tui.widgets import environment_list, environment_row
+from dttui.tui.widgets.cells import Piece
 from dttui.tui.widgets.environment_list import EnvironmentList
+from dttui.tui.widgets.environment_row import EnvironmentRow
 from dttui.tui.widgets.summary import Summary
 from tests.tui.composing import SIZE, lines_of, screen_of, tick
-from tests.tui.fake_fleet import environment, job, make_app, make_inventory, set_states, status
-from tests.tui.looking import follow, screen_text, settle, text_of, told
+from tests.tui.fake_fleet import environment, job, make_app, make_inventory, sample, set_states, status
+from tests.tui.looking import follow, screen_text, settle, text_of, told, until
 
 HOSTILE = "[/foo] [bold]x\x1b]52;c;ZXZpbA==\x07\x1b[2J\u202e"
 
@@ -72,6 +82,59 @@ async def test_thousands_of_environments_scroll_and_follow_the_fleet() -> None:
         app.fleet.statuses["node-2999"] = status(last, EnvironmentState.BUSY, 97, reason="li")
         await follow(app, pilot)
         assert "busy (li)" in lines_of(app)
+
+
+async def test_of_readings_only_the_lines_that_can_be_seen_and_changed_are_painted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    many = [environment(f"node-{number:03d}", 8) for number in range(300)]
+    app = make_app(Inventory(environments=tuple(many)))
+    for item in many:
+        app.fleet.statuses[item.name] = status(item, EnvironmentState.IDLE, 3)
+    async with app.run_test(size=SIZE) as pilot:
+        await follow(app, pilot)
+        painted: list[str] = []
+
+        def noted(row: EnvironmentRow, *how: Any, **more: Any) -> list[list[Piece]]:
+            painted.append(row.name)
+            return environment_row.lines_of(row, *how, **more)
+
+        monkeypatch.setattr(environment_list, "lines_of", noted)
+        for item in (many[1], many[250]):
+            before = app.fleet.statuses[item.name]
+            app.fleet.statuses[item.name] = replace(before, reading=WholeSample(sample(item, 42)))
+        await follow(app, pilot)
+        assert 1 <= len(painted) <= 2
+        assert set(painted) == {"node-001"}
+        assert "42%" in lines_of(app)
+        assert lines_of(app) == await drawn_anew(app, pilot)
+        await pilot.press("end")
+        await pilot.press(*["up"] * 49)
+        await settle(app, pilot)
+        assert "42%" in lines_of(app)
+
+
+async def drawn_anew(app: DttuiApp, pilot: Pilot[None]) -> str:
+    """The text of the list, of which nothing is kept."""
+    app.screen.query_one(EnvironmentList).repaint()
+    await pilot.pause()
+    return lines_of(app)
+
+
+async def test_a_list_that_another_screen_covers_rests_and_then_catches_up() -> None:
+    app = make_app()
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        pane = app.screen.query_one(EnvironmentPane)
+        await pilot.press("j")
+        await until(pilot, lambda: isinstance(app.screen, JobsScreen), "the jobs are on screen")
+        seen = pane.seen
+        set_states(app)
+        pane._follow()  # noqa: SLF001 - what its timer calls
+        assert pane.seen is seen
+        await pilot.press("escape")
+        await follow(app, pilot)
+        assert "97%" in lines_of(app)
 
 
 async def test_a_slash_can_be_typed_into_a_field() -> None:

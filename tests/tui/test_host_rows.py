@@ -134,7 +134,8 @@ def test_hosts_are_sorted_by_each_column_both_ways() -> None:
 
 def test_before_a_change_is_said_what_it_does_to_which_host() -> None:
     ranks = {"gpt-1": [RankSample(0, 10)]}
-    busy = status(environment("gpu1", 2), BUSY, reading=WholeSample(replace(sample(environment("gpu1", 2), 9), ranks=ranks)))
+    reading = WholeSample(replace(sample(environment("gpu1", 2), 9), ranks=ranks))
+    busy = status(environment("gpu1", 2), BUSY, reading=reading)
     old = status(environment("gpu2", 2), IDLE, agent_version="0.0.9")
     newer = status(environment("gpu3", 2), IDLE, agent_version="99.0")
     removal = question_of(HostAction.REMOVE, [busy, old])

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import ClassVar
 
-from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Region, Size
@@ -17,6 +16,7 @@ from dttui.tui.commands import N_
 from dttui.tui.messages import EnvironmentHighlighted, EnvironmentToggled, GpusStepped, MasterChosen
 from dttui.tui.widgets.cells import Part, painted
 from dttui.tui.widgets.environment_row import Columns, EnvironmentRow, lines_of
+from dttui.tui.widgets.painted_lines import PaintedLines
 
 
 class EnvironmentList(ScrollView, can_focus=True):
@@ -58,12 +58,13 @@ class EnvironmentList(ScrollView, can_focus=True):
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self._rows: dict[str, EnvironmentRow] = {}
+        self._rows: Mapping[str, EnvironmentRow] = {}
         self._order: list[str] = []
         self._ticked: frozenset[str] = frozenset()
         self._master: str | None = None
         self._columns = Columns.for_rows(())
         self._two_lines = True
+        self._painted = PaintedLines()
 
     @property
     def highlighted(self) -> str | None:
@@ -81,23 +82,36 @@ class EnvironmentList(ScrollView, can_focus=True):
         return self._order
 
     def set_rows(self, rows: Mapping[str, EnvironmentRow]) -> None:
-        """Take over all rows."""
-        self._rows = dict(rows)
-        self._columns = Columns.for_rows(self._rows.values())
-        self.refresh()
+        """Show what is in `rows`, now and later; see `update_rows`."""
+        self._rows = rows
+        self._columns = Columns.for_rows(rows.values())
+        self.repaint()
 
-    def update_rows(self, rows: Mapping[str, EnvironmentRow]) -> None:
-        """Take over the rows that changed, and repaint those of them that can be seen."""
-        self._rows.update(rows)
-        columns = self._columns.widened(Columns.for_rows(rows.values()))
+    def update_rows(self, changed: Collection[str], reshaped: Iterable[str]) -> None:
+        """Repaint what can be seen of the rows that changed, and of those only the cells that did.
+
+        Args:
+            changed: keys of the rows.
+            reshaped: of those that may need wider columns: more than a reading is another.
+        """
+        columns = self._columns.widened(Columns.for_rows(self._rows[key] for key in reshaped))
         if columns != self._columns:
             self._columns = columns
             self._resize()
             return
-        first, last = self._visible()
-        for index in range(first, last):
-            if self._order[index] in rows:
-                self._repaint(index)
+        for index in range(*self._visible()):
+            if self._order[index] in changed:
+                self._repaint_changes(index)
+
+    def repaint(self) -> None:
+        """Paint all that can be seen anew, with the times as they are now."""
+        self._painted.clear()
+        self.refresh()
+
+    def notify_style_update(self) -> None:
+        """Paint in other colours."""
+        super().notify_style_update()
+        self._painted.clear()
 
     def show(self, order: Sequence[str]) -> None:
         """Show these rows in this order; the cursor stays on its environment where that is still shown."""
@@ -115,7 +129,8 @@ class EnvironmentList(ScrollView, can_focus=True):
         """Show which are ticked, and which of them is the master."""
         self._ticked = frozenset(ticked)
         self._master = master if len(self._ticked) > 1 else None
-        self.refresh()
+        for index in range(*self._visible()):
+            self._repaint_changes(index)
 
     def render_line(self, y: int) -> Strip:
         """Return one line of what can be seen."""
@@ -123,12 +138,7 @@ class EnvironmentList(ScrollView, can_focus=True):
         index, line = divmod(y + self.scroll_offset.y, self._lines_a_row)
         if index >= len(self._order):
             return Strip.blank(width, self.get_component_rich_style("environment-list--row"))
-        key = self._order[index]
-        ground = self._ground(index, key)
-        pieces = lines_of(
-            self._rows[key], self._columns, width, key in self._ticked, key == self._master, two=self._two_lines
-        )[line]
-        return painted(self, "environment-list", pieces, ground, width)
+        return self._painted.get((index, line), *self._source(index, line))
 
     def action_tick(self) -> None:
         """Tick or untick the environment under the cursor."""
@@ -208,14 +218,32 @@ class EnvironmentList(ScrollView, can_focus=True):
         top = index * self._lines_a_row - self.scroll_offset.y
         self.refresh(Region(0, top, self.size.width, self._lines_a_row))
 
+    def _repaint_changes(self, index: int) -> None:
+        for line in range(self._lines_a_row):
+            cells = self._painted.changed((index, line), *self._source(index, line))
+            if cells is not None:
+                y = index * self._lines_a_row + line - self.scroll_offset.y
+                self.refresh(Region(cells[0], y, cells[1] - cells[0], 1))
+
+    def _source(self, index: int, line: int) -> tuple[object, Callable[[], Strip]]:
+        """Return what a line is painted from, and what paints it."""
+        key = self._order[index]
+        row, width, kind = self._rows[key], self.size.width, self._kind(index, key)
+        is_ticked, is_master = key in self._ticked, key == self._master
+
+        def paint() -> Strip:
+            pieces = lines_of(row, self._columns, width, is_ticked, is_master, two=self._two_lines)[line]
+            ground = self.get_component_rich_style(f"environment-list--{kind}")
+            return painted(self, "environment-list", pieces, ground, width)
+
+        return (row, self._columns, width, kind, is_ticked, is_master, self._two_lines), paint
+
     def _visible(self) -> tuple[int, int]:
         first = self.scroll_offset.y // self._lines_a_row
         return first, min(len(self._order), first + self.size.height // self._lines_a_row + 2)
 
-    def _ground(self, index: int, key: str) -> Style:
-        kind = "row"
+    def _kind(self, index: int, key: str) -> str:
+        """Return which ground a row has."""
         if index == self.cursor and self.has_focus:
-            kind = "cursor"
-        elif key in self._ticked:
-            kind = "ticked"
-        return self.get_component_rich_style(f"environment-list--{kind}")
+            return "cursor"
+        return "ticked" if key in self._ticked else "row"
