@@ -161,6 +161,11 @@ class GrowingFile:
 
 def newest_line(path: Path) -> bytes | None:
     """Return the last complete line of a file, `None` where there is none."""
+    with contextlib.suppress(OSError), path.open("rb", buffering=0) as stream:
+        start = max(0, os.fstat(stream.fileno()).st_size - NEWEST_BYTES)
+        pieces = (b"\n" + os.pread(stream.fileno(), NEWEST_BYTES, start)).rsplit(b"\n", 2)
+        if len(pieces) == 3 and (pieces[0] or not start) and b"\0" not in pieces[1]:
+            return pieces[1]
     for last_bytes in (NEWEST_BYTES, READ_BYTES):
         if lines := GrowingFile(path, last_bytes=last_bytes).read():
             return lines[-1]

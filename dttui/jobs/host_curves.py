@@ -30,18 +30,20 @@ class HostCurves:
     def take(self, newest: Iterable[tuple[str, HostSample, Collection[int]]], job_id: str) -> None:
         """Take the newest reading of each node, with its name and the GPUs that the job has there."""
         elapsed_s = 0.0
-        items: list[list[Any]] = [[], [], []]
-        for name, sample, gpu_ids in newest:
+        told = list(newest)
+        for name, sample, _gpu_ids in told:
             before, since_s = self._clocks.get(name, (sample.time, 0.0))
             since_s += max(0.0, sample.time - before)
             self._clocks[name] = sample.time, since_s
             elapsed_s = max(elapsed_s, since_s)
-            items[0].append(sample)
-            items[1] += [gpu for gpu in sample.gpus if gpu.index in gpu_ids]
-            items[2] += sample.ranks.get(job_id, [])
         if elapsed_s < self._elapsed_s + STEP_S:
             return
         self._elapsed_s = elapsed_s
+        items: list[list[Any]] = [[], [], []]
+        for _name, sample, gpu_ids in told:
+            items[0].append(sample)
+            items[1] += [gpu for gpu in sample.gpus if gpu.index in gpu_ids]
+            items[2] += sample.ranks.get(job_id, [])
         for same in filter(None, items):
             self._add(elapsed_s / _MINUTE_S, same)
 

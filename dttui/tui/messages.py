@@ -105,3 +105,8 @@ class JobChosen(Message):
     """A person wants to watch a job."""
 
     job_id: str
+
+
+@dataclass
+class NodesScrolled(Message):
+    """Other nodes of a job can be seen."""

@@ -138,6 +138,7 @@ def alerts_of(kind: type) -> dict[str, tuple[str, Declared]]:
     return {item.alert: (name, item) for name, item in metrics_of(kind).items() if item.alert is not None}
 
 
+@cache
 def cells_of(kind: type) -> dict[str, Declared]:
     """Return the metrics that have a place in a cell or row, by field: of a GPU load and memory first."""
     return {name: item for name, item in metrics_of(kind).items() if item.cell is not None}
@@ -149,6 +150,7 @@ def figures_of(sample: Any) -> dict[str, Any]:
     return {name: getattr(sample, name) for name in cells_of(kind)}
 
 
+@cache
 def plotted_of(kind: type) -> dict[str, Declared]:
     """Return the metrics that are drawn, by field; of those that share a plot the first counts most."""
     return {name: item for name, item in metrics_of(kind).items() if item.plot is not None}

@@ -31,8 +31,11 @@ from dttui.tui.checks import check_notes, show_checks, so_far
 from dttui.tui.commands import N_
 from dttui.tui.event_lines import event_line
 from dttui.tui.log_feed import Takes
+from dttui.tui.messages import NodesScrolled
+from dttui.tui.node_rows import NodeRows
 from dttui.tui.plots import show_plots
-from dttui.tui.rows import line, node_row
+from dttui.tui.resting import is_covered
+from dttui.tui.rows import line
 from dttui.tui.screens.dialogs import ChoiceDialog, Question
 from dttui.tui.screens.job_logs import JobLogs
 from dttui.tui.screens.stacks import StacksDialog
@@ -91,6 +94,7 @@ class RunScreen(Screen[None]):
         self._attachments = attachments
         self._just_launched = just_launched
         self.follower = self._make_follower()
+        self._node_rows = NodeRows()
         self._progress = ""
         self._opened_why = False
         self._asks_why = False
@@ -146,7 +150,7 @@ class RunScreen(Screen[None]):
         """Begin to follow."""
         self.query_one("#run-event-scroll").anchor()
         self.poll()
-        self._timer = self.set_interval(POLL_S, self.poll)
+        self._timer = self.set_interval(POLL_S, self._poll_unless_covered)
         self._plot_timer = self.set_interval(PLOT_S, self._draw_plots)
         self.set_interval(WHY_S, self._refresh_why)
         if not self.follower.is_over:
@@ -234,23 +238,18 @@ class RunScreen(Screen[None]):
             await self._tell_of_hanging()
             await asyncio.sleep(CONTROLLER_POLL_S)
 
+    def _poll_unless_covered(self) -> None:
+        if not is_covered(self):
+            self.poll()
+
     def poll(self) -> None:
         """Show what the job's files say that is new."""
         new = self.follower.poll()
-        view = self.view
         for event in new:
             if event.message and event.kind.value in ("progress", "finding"):
                 self._progress = line(event.message)
         self._show_head()
-        failed: dict[str, set[int | None]] = {}
-        for failure in view.failures:
-            failed.setdefault(failure.node, set()).add(failure.rank)
-        now = self._now()
-        rows = tuple(
-            node_row(node, view.job_id, failed.get(name, ()), is_over=self.follower.is_over, now=now)
-            for name, node in view.nodes.items()
-        )
-        self.query_one(NodeGrid).set_rows(rows)
+        self._show_nodes()
         if any(event.kind.value != "metric" for event in new):
             self._show_events()
             self._show_checks()
@@ -265,6 +264,12 @@ class RunScreen(Screen[None]):
             self.refresh_bindings()
             self._plot_timer.pause()
             self._draw_plots()
+
+    @on(NodesScrolled)
+    def _show_nodes(self) -> None:
+        grid = self.query_one(NodeGrid)
+        rows = self._node_rows.of(self.view, grid.shown, is_over=self.follower.is_over, now=self._now())
+        grid.set_rows(rows)
 
     def on_screen_resume(self) -> None:
         """Keep in mind that a person has come back to a job that is over."""
@@ -411,6 +416,8 @@ class RunScreen(Screen[None]):
             self.action_tab("why")
 
     def _draw_plots(self) -> None:
+        if is_covered(self):
+            return
         self._has_plots = show_plots(self.query_one(MetricPlots), self.view)
 
     def _job_name(self) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate, zip_longest
 
 from rich.cells import cell_len
@@ -17,6 +17,8 @@ GAP = 2
 NARROW = 100
 """Below this many cells a node's ranks begin on a line of their own."""
 INDENT = 4
+_HEADED = (4, 4)
+"""Least widths of the first two columns of texts, which have a heading."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,23 @@ class NodeRow:
     figures: tuple[str, ...] = ()
     """What the host itself reads; each empty where it is not known."""
 
+    @cached_property
+    def text_widths(self) -> tuple[int, ...]:
+        """Widest of each column of texts of its slots: rows are laid out again and again, and seldom others."""
+        return tuple(
+            max(map(cell_len, column)) for column in zip_longest(*(slot.texts for slot in self.slots), fillvalue="")
+        )
+
+    @cached_property
+    def rank_digits(self) -> int:
+        """Digits of its largest rank."""
+        return max((len(str(slot.rank)) for slot in self.slots), default=1)
+
+    @cached_property
+    def has_readings(self) -> bool:
+        """Whether anything was read of a slot."""
+        return any(not slot.is_blank for slot in self.slots)
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -78,20 +97,20 @@ class Grid:
     @classmethod
     def for_rows(cls, rows: tuple[NodeRow, ...], width: int) -> Grid:
         """Return the widths that these rows need."""
-        slots = [slot for row in rows for slot in row.slots]
-        labels = {row.labels for row in rows if any(not slot.is_blank for slot in row.slots)}
+        labels = {row.labels for row in rows if row.has_readings}
+        columns = zip_longest(_HEADED, *(row.text_widths for row in rows), fillvalue=0)
         grid = cls(
             width=width,
             name=min(max((cell_len(row.name) for row in rows), default=0), 30),
             state=max((cell_len(str(row.state)) for row in rows), default=0),
             ranks=max((cell_len(_ranks(row)) for row in rows), default=0),
-            rank=max((len(str(slot.rank)) for slot in slots), default=1),
-            texts=tuple(max(map(cell_len, column)) for column in _columns(slots)),
+            rank=max((row.rank_digits for row in rows), default=1),
+            texts=tuple(max(column) for column in columns),
             labels=labels.pop() if len(labels) == 1 else (_("load"), _("mem")) if labels else None,
             most_slots=max((len(row.slots) for row in rows), default=0),
         )
-        columns = zip_longest(*(row.figures for row in rows), fillvalue="")
-        widths = [max(map(cell_len, column)) for column in columns]
+        figures = zip_longest(*(row.figures for row in rows), fillvalue="")
+        widths = [max(map(cell_len, column)) for column in figures]
         ends = accumulate((size + GAP if size else 0 for size in widths), initial=grid.head)
         next(ends)
         return replace(grid, figures=tuple(size for size, end in zip(widths, ends, strict=True) if end <= width))
@@ -167,11 +186,6 @@ def height_of(row: NodeRow, grid: Grid) -> int:
     """Return how many lines `lines_of` gives."""
     slots = -(-len(row.slots) // grid.cells_a_line)
     return (1 + slots if grid.is_stacked or row.note else max(slots, 1)) + bool(row.problem)
-
-
-def _columns(slots: Iterable[SlotCell]) -> Iterable[tuple[str, ...]]:
-    """Return the texts of all cells by column; the first two, which have a heading, have room for that."""
-    return zip_longest((4 * " ", 4 * " "), *(slot.texts for slot in slots), fillvalue="")
 
 
 def _ranks(row: NodeRow) -> str:
