@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         CostQuestion,
         DraftCost,
         DraftPreview,
+        LaunchChanges,
         Offer,
     )
     from dttui.compose.templates import Template
@@ -151,6 +152,13 @@ class Drafts(ForCaller):
         from dttui.compose.draft import preview_draft
 
         return preview_draft(state, inventory, statuses, base, costed)
+
+    @for_caller
+    def changes(self, job: Job, plan: Plan) -> LaunchChanges | None:
+        """Return what differs from the last launch of a job so called; see `changes_since_launch`."""
+        from dttui.compose.launch_changes import changes_since_launch
+
+        return changes_since_launch(job, plan)
 
     @for_caller
     def advise(self, state: ComposeState, inventory: Inventory, statuses: Mapping[str, EnvironmentStatus]) -> Offer:

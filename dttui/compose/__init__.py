@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     from dttui.compose.changes import with_model as with_model
     from dttui.compose.changes import with_section as with_section
     from dttui.compose.draft_answers import CalibrationAnswer as CalibrationAnswer
+    from dttui.compose.draft_answers import ChangedPart as ChangedPart
     from dttui.compose.draft_answers import CostQuestion as CostQuestion
     from dttui.compose.draft_answers import Degrees as Degrees
     from dttui.compose.draft_answers import DraftCost as DraftCost
     from dttui.compose.draft_answers import DraftPreview as DraftPreview
+    from dttui.compose.draft_answers import LaunchChanges as LaunchChanges
+    from dttui.compose.draft_answers import LineChange as LineChange
     from dttui.compose.draft_answers import NoEstimate as NoEstimate
     from dttui.compose.draft_answers import Offer as Offer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from dttui.planning.cost.assumptions import HardwareClaim, ModelClaim
 from dttui.planning.cost.calibration import CheckedRun
@@ -125,3 +125,34 @@ class Offer(JobAdvice):
 
     current: DraftCost = field(kw_only=True)
     """What the job has now."""
+
+
+@dataclass(frozen=True)
+class LineChange:
+    """One line of a difference."""
+
+    sign: Literal["+", "-", " ", "@"]
+    """New, gone, as it was, or some that are left out because nothing in them differs."""
+    text: str
+
+
+@dataclass(frozen=True)
+class ChangedPart:
+    """What differs in one command, environment or file, or in the job itself."""
+
+    title: str
+    lines: tuple[LineChange, ...]
+
+
+@dataclass(frozen=True)
+class LaunchChanges:
+    """What a draft would do otherwise than the last launch of a job of its name."""
+
+    job_id: str
+    started_at: float | None
+    """Unix time."""
+    parts: tuple[ChangedPart, ...]
+    left_out: int = 0
+    """How many further parts differ."""
+    trouble: str = ""
+    """Why something could not be compared; empty where all was."""

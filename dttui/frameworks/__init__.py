@@ -7,6 +7,7 @@ from dttui.lazy import first_use
 if TYPE_CHECKING:
     from dttui.frameworks.base import Framework as Framework
     from dttui.frameworks.bundle import IN_FULL as IN_FULL
+    from dttui.frameworks.bundle import command_lines as command_lines
     from dttui.frameworks.parts.nccl import reason as reason
     from dttui.frameworks.registry import frameworks as frameworks
     from dttui.frameworks.registry import get_framework as get_framework

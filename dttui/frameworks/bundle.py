@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -136,3 +137,30 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 def holes_in(text: str) -> set[str]:
     """Return the names of the holes of a string."""
     return {match[1] for match in _HOLE.finditer(text)}
+
+
+_ANY_HOLE = re.compile(r"\$\{[A-Z0-9_]+\}")
+
+
+def command_lines(argv: Sequence[str]) -> list[str]:
+    """Return a command as a shell takes it, in lines that each begin with an option or with what is run.
+
+    Holes stay as they are, which quoting would hide.
+    """
+    return [" ".join(line) for line in _option_lines(argv)]
+
+
+def _option_lines(argv: Sequence[str]) -> Iterator[list[str]]:
+    line: list[str] = []
+    for word in argv:
+        is_whole = bool(line) and line[-1].startswith("--") and "=" in line[-1]
+        if line and (word.startswith("--") or is_whole):
+            yield line
+            line = []
+        line.append(word if _is_plain(_ANY_HOLE.sub("", word)) else shlex.quote(word))
+    if line:
+        yield line
+
+
+def _is_plain(word: str) -> bool:
+    return not word or shlex.quote(word) == word

@@ -172,6 +172,19 @@ def _meant(said: str) -> tuple[list[Path], bool]:
     return sorted(found, key=lambda path: _began_at(JobDirectory(path)), reverse=True), is_exact
 
 
+def newest_called(name: str) -> JobDirectory | None:
+    """Return the newest job of a name, whatever became of it; `None` where there is none."""
+    found = [JobDirectory(path) for path in directories() if _MADE.sub("", path.name) == slug(name)]
+    named = [job for job in found if _head_name(job) == name]
+    return max(named, key=_began_at, default=None)
+
+
+def _head_name(directory: JobDirectory) -> str | None:
+    with contextlib.suppress(OSError, ValueError):
+        return str(_read_head(directory.plan).get("job_name"))
+    return None
+
+
 def _is_called(path: Path, name: str) -> bool:
     """Whether a job has that name, or one that comes to that in an id."""
     called = _MADE.sub("", path.name)

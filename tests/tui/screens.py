@@ -101,6 +101,13 @@ def section(name: str, items: str = "") -> Steps:
     return steps
 
 
+async def show_file(app: DttuiApp, pilot: Pilot[None]) -> None:
+    """Show a file that all nodes get."""
+    await pilot.press("p")
+    await settle(app, pilot)
+    await pilot.press("home", "down", "down", "right", "down")
+
+
 async def choose_framework(app: DttuiApp, pilot: Pilot[None]) -> None:
     """Open the list of frameworks."""
     await pilot.press("f")
@@ -235,6 +242,9 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
         "empty": ({"inventory": Inventory()}, nothing),
         "once-a-node": ({"draft": once_a_node}, press("v", "tab", "tab", "tab")),
         "preview": ({"draft": draft}, press("p")),
+        "preview-file": ({"draft": deepspeed}, show_file),
+        "preview-changes": ({"draft": costed}, press("p", "c")),
+        "preview-first": ({"draft": draft.model_copy(update={"name": "new"})}, press("p", "c")),
         "checks": ({"draft": draft, "check": trouble}, press("c")),
         "bench-question": ({"draft": draft, "check": trouble}, ask_to_measure),
         "bench-under-way": (

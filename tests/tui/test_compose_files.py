@@ -9,16 +9,19 @@ from textual.widgets import Input, Select
 
 from dttui import locations
 from dttui.spec import dump_job, load_job
+from dttui.spec.models import Run
 from dttui.tui.screens.compose import ComposeScreen
 from dttui.tui.screens.preview import PreviewScreen
 from dttui.tui.widgets.finding_list import FindingList
+from dttui.tui.widgets.plan_tree import PlanTree
 from tests.tui.composing import SIZE, FakeLauncher, screen_of, tick
 from tests.tui.fake_fleet import job, make_app, make_inventory
+from tests.tui.job_files import JobWriter
 from tests.tui.looking import settle, text_of, toasts
 from tests.tui.screens import CHOSEN
 
 
-async def test_the_preview_shows_ranks_command_and_files_of_each_node() -> None:
+async def test_the_preview_is_a_tree_of_nodes_with_their_commands_and_files_and_those_of_all_once() -> None:
     app = make_app(draft=job(*CHOSEN))
     async with app.run_test(size=SIZE) as pilot:
         await settle(app, pilot)
@@ -29,11 +32,44 @@ async def test_the_preview_shows_ranks_command_and_files_of_each_node() -> None:
         assert "ranks: 0–1 · 2 processes" in text
         assert "--nproc-per-node=2" in text
         assert "--master-port=${MASTER_PORT} " in text
-        await pilot.press("down", "down")
+        tree = app.screen.query_one(PlanTree)
+        names = [str(node.data.name) for node in tree.root.children if node.data is not None]
+        assert names == ["changes", "job file", "on every node", *CHOSEN]
+        await pilot.press("left", "down", "down", "right", "down")
         await settle(app, pilot)
-        assert "ranks: 6–13 · 8 processes" in text_of(app, "#preview-text")
+        text = text_of(app, "#preview-text")
+        assert "--nproc-per-node=8 " in text
+        assert "NCCL" not in text, "a command is shown by itself"
+        await pilot.press("home", "down", "down", "right", "right")
+        await settle(app, pilot)
+        assert '"world_size": 14' in text_of(app, "#preview-text")
+        await pilot.press("up", "up")
+        await settle(app, pilot)
+        assert "name: gpt-small" in text_of(app, "#preview-text")
         await pilot.press("escape")
         assert isinstance(app.screen, ComposeScreen)
+
+
+async def test_the_preview_tells_what_is_new_since_the_last_launch_and_where_there_was_none() -> None:
+    inventory = make_inventory()
+    before = job(*CHOSEN)
+    JobWriter(before, inventory).directory.document.write_text(dump_job(before))
+    app = make_app(inventory, draft=job(*CHOSEN, run=Run(script="/opt/train.py", args=("--steps", "900"))))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        await pilot.press("p", "c")
+        await settle(app, pilot)
+        text = text_of(app, "#preview-text")
+        assert "against the last launch: gpt-small-" in text
+        assert "command launcher on every node" in text
+        assert "---steps 200" in text.splitlines()
+        assert "+--steps 900" in text.splitlines()
+        await pilot.press("escape")
+        app.screen.query_one("#task-name", Input).value = "another"
+        await settle(app, pilot)
+        await pilot.press("p", "c")
+        await settle(app, pilot)
+        assert "No job called another has been launched" in text_of(app, "#preview-text")
 
 
 @pytest.mark.parametrize("size", [SIZE, (80, 24)])

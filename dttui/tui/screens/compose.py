@@ -25,7 +25,7 @@ from dttui.jobs import Board, Changed, JobDirectory
 from dttui.planning import ComposeState, Plan, Submission, success_message
 from dttui.planning.cost_text import Shrinking
 from dttui.sanitize import clean
-from dttui.spec import Finding, Job
+from dttui.spec import Finding, Job, dump_job
 from dttui.tui import symbols
 from dttui.tui.compose_lines import readiness, ticked_line
 from dttui.tui.draft_watch import DraftWatch
@@ -268,9 +268,16 @@ class ComposeScreen(Screen[None]):
         if preview.plan is None or not preview.plan.nodes:
             self._refuse(self.state.validate() or preview.findings)
         else:
-            self.app.push_screen(
-                PreviewScreen(preview.plan, (*self.state.validate(), *preview.findings), self._what_shrinks)
+            plan, name = preview.plan, self.state.task_name
+            job = replace(self.state, task_name=name if name.strip() else plan.job_name).to_job()
+            screen = PreviewScreen(
+                plan,
+                (*self.state.validate(), *preview.findings),
+                dump_job(job),
+                changes=lambda: self._drafts.changes(job, plan),
+                shrinking=self._what_shrinks,
             )
+            self.app.push_screen(screen)
 
     @work(exclusive=True, group="check")
     async def action_check(self) -> None:
