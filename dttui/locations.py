@@ -75,6 +75,11 @@ def last_known_file() -> Path:
     return user_state_path("dttui") / "hosts.json"
 
 
+def recent_files() -> Path:
+    """Which job files were opened and saved last."""
+    return user_state_path("dttui") / "recent.json"
+
+
 def jobs_directory() -> Path:
     """Parent of the job directories, one a job."""
     return user_state_path("dttui") / "jobs"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         DraftPreview,
         LaunchChanges,
         Offer,
+        ReadText,
     )
     from dttui.compose.templates import Template
     from dttui.export.rendered import Rendered
@@ -99,6 +100,13 @@ class Drafts(ForCaller):
         return Begun(files, replaced_files(target, files), plan(job, inventory), template.packages())
 
     @for_caller
+    def write(self, target: Path, files: Sequence[Rendered]) -> None:
+        """Write files into a directory. Raises UsageError where one cannot be written."""
+        from dttui.export.writing import write
+
+        write(target, files)
+
+    @for_caller
     def generate(self, job: Job, inventory: Inventory, target: Path) -> tuple[Template, Begun]:
         """Return a script and its configuration for a job, for a directory; writes nothing. See `generate` of compose.
 
@@ -154,11 +162,18 @@ class Drafts(ForCaller):
         return preview_draft(state, inventory, statuses, base, costed)
 
     @for_caller
-    def changes(self, job: Job, plan: Plan) -> LaunchChanges | None:
-        """Return what differs from the last launch of a job so called; see `changes_since_launch`."""
+    def changes(self, text: str, plan: Plan) -> LaunchChanges | None:
+        """Return what a job file and its plan would do otherwise than its last launch; see `changes_since_launch`."""
         from dttui.compose.launch_changes import changes_since_launch
 
-        return changes_since_launch(job, plan)
+        return changes_since_launch(text, plan)
+
+    @for_caller
+    def read_text(self, text: str, name: str, base: Path) -> ReadText:
+        """Return what `validate` says of a text, and the job where it is one; see `read_job_text`."""
+        from dttui.compose.job_text import read_job_text
+
+        return read_job_text(text, name, base)
 
     @for_caller
     def advise(self, state: ComposeState, inventory: Inventory, statuses: Mapping[str, EnvironmentStatus]) -> Offer:

@@ -233,9 +233,7 @@ class App(ForCaller):
     @for_caller
     def write(self, target: Path, files: Sequence[Rendered]) -> None:
         """Write files into a directory. Raises UsageError where one cannot be written."""
-        from dttui.export.writing import write
-
-        write(target, files)
+        self.drafts.write(target, files)
 
     # --- jobs ---------------------------------------------------------------------------------------------------------
 

@@ -34,5 +34,6 @@ if TYPE_CHECKING:
     from dttui.compose.draft_answers import LineChange as LineChange
     from dttui.compose.draft_answers import NoEstimate as NoEstimate
     from dttui.compose.draft_answers import Offer as Offer
+    from dttui.compose.draft_answers import ReadText as ReadText
 
 __getattr__ = first_use(__name__)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import os
 import posixpath
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dttui import locations
@@ -20,6 +22,7 @@ from dttui.inventory.models import Environment, Inventory
 from dttui.inventory.reader import is_ssh_config, load_inventory
 from dttui.inventory.ssh_hosts import import_ssh_config, is_forge
 from dttui.inventory.writer import add_environments
+from dttui.planning.compose_state import ComposeState
 from dttui.planning.submission import Submission
 from dttui.spec import DocumentError, Job, dump_job, load_document, load_job
 from dttui.spec.edit import edited_in_place
@@ -29,6 +32,14 @@ from dttui.spec.yaml_reader import decode, read_bytes
 
 DEMO_JOB = Path("gpt", "job.yaml")
 """Relative to the examples."""
+_STAND_IN_NAME = "unnamed"
+"""Of a draft that has none yet."""
+_DOCUMENTS = (".yaml", ".yml", ".json")
+"""Ends of the names of job files."""
+MOST_PLACES = 200
+MOST_RECENT = 5
+"""Of those that are kept, the shown ones."""
+MOST_KEPT = 20
 
 
 def load_demo() -> tuple[Inventory, Submission]:
@@ -46,7 +57,32 @@ def open_job(path: Path, inventory: Inventory) -> Submission:
     return Submission(loaded.job, inventory, full.resolve().parent, notes=loaded.notes)
 
 
-def save_job(path: Path, submission: Submission, *, opened: Path | None = None) -> Submission:
+def text_of_draft(state: ComposeState, opened: Path | None, edited: str | None) -> str:
+    """Return the text of a draft's job file, with the comments and the form that it has so far.
+
+    A draft without a name has an empty one, which is told to be wrong.
+
+    Args:
+        state: the draft.
+        opened: the file that it was read from.
+        edited: the text as it was edited last, if that is not in the file.
+
+    Raises:
+        UsageError: a field holds what no job can.
+    """
+    named = state if state.task_name.strip() else replace(state, task_name=_STAND_IN_NAME)
+    job = named.to_job()
+    text = edited_in_place(edited, job) if edited is not None else None
+    if text is None and opened is not None:
+        text = _edited(opened.expanduser(), job)
+    if text is None:
+        text = dump_job(job)
+    return text if named is state else text.replace(f"name: {_STAND_IN_NAME}", 'name: ""', 1)
+
+
+def save_job(
+    path: Path, submission: Submission, *, opened: Path | None = None, edited: str | None = None
+) -> Submission:
     """Write a job file that does from where it lies what the submission does, and return it as a submission.
 
     A directory that is sent with the job is named relative to the new file.
@@ -55,13 +91,14 @@ def save_job(path: Path, submission: Submission, *, opened: Path | None = None) 
         path: where to.
         submission: the job.
         opened: the file that it was read from. Saved there again, only what changed in the job changes in the file.
+        edited: the text as it was edited last, if that is not in the file; its comments are saved.
 
     Raises:
         UsageError: the file cannot be written.
     """
     target = Path(os.path.realpath(path.expanduser()))
     job = _moved(submission.job, submission.base, target.parent)
-    text = _edited(target, job) if _is_same_file(path, opened) else None
+    text = _text(path, target, job, opened, edited)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(target, dump_job(job) if text is None else text)
@@ -70,13 +107,15 @@ def save_job(path: Path, submission: Submission, *, opened: Path | None = None) 
     return Submission(job, submission.inventory, target.parent)
 
 
-def keeps_comments(path: Path, submission: Submission, *, opened: Path | None = None) -> bool:
-    """Whether saving a job as `save_job` would leaves the comments that are in the file as they are."""
+def keeps_comments(
+    path: Path, submission: Submission, *, opened: Path | None = None, edited: str | None = None
+) -> bool:
+    """Whether saving a job as `save_job` would leaves the comments that are in the file, or in the edited text."""
     target = Path(os.path.realpath(path.expanduser()))
     if not has_comments(target):
         return True
     job = _moved(submission.job, submission.base, target.parent)
-    return _is_same_file(path, opened) and _edited(target, job) is not None
+    return _is_same_file(path, opened) and _text(path, target, job, opened, edited) is not None
 
 
 def format_file(path: Path, *, write: bool) -> bool:
@@ -122,6 +161,60 @@ def has_comments(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return re.search(r"(^|\s)#", text, re.MULTILINE) is not None
+
+
+@dataclass(frozen=True)
+class JobPlaces:
+    """What a person may mean who has typed a part of a path."""
+
+    recent: tuple[Path, ...]
+    """Job files that were opened or saved lately, the last one first."""
+    files: tuple[Path, ...]
+    directories: tuple[Path, ...]
+
+
+def places_for(typed: str) -> JobPlaces:
+    """Return the files and directories that go on as a path is typed, and of the recent files those with its end."""
+    directory, slash, part = typed.rpartition("/")
+    where = Path(directory + slash).expanduser()
+    wanted = part.casefold()
+    files: list[Path] = []
+    directories: list[Path] = []
+    try:
+        for item in sorted(where.iterdir()):
+            if wanted not in item.name.casefold() or (item.name[0] == "." and not part.startswith(".")):
+                continue
+            if item.is_dir():
+                directories.append(item)
+            elif item.suffix.lower() in _DOCUMENTS:
+                files.append(item)
+    except OSError:
+        pass  # Half of a path is no directory as yet.
+    recent = tuple(path for path in recent_files() if wanted in path.name.casefold())
+    return JobPlaces(recent[:MOST_RECENT], tuple(files[:MOST_PLACES]), tuple(directories[:MOST_PLACES]))
+
+
+def recent_files() -> list[Path]:
+    """Return the job files that were opened or saved last and are there, the last one first."""
+    try:
+        known = json.loads(locations.recent_files().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    paths = [Path(item) for item in known if isinstance(item, str)] if isinstance(known, list) else []
+    return [path for path in paths if path.is_file()]
+
+
+def full_path(path: Path | str) -> Path:
+    """Return a path as a person writes it, from the root."""
+    return Path(os.path.abspath(Path(path).expanduser()))
+
+
+def remember(path: Path) -> None:
+    """Keep in mind that a job file was opened or saved; on a disk that takes nothing it is not."""
+    full = full_path(path)
+    others = [item for item in recent_files() if item != full]
+    with contextlib.suppress(OSError):
+        write_atomic(locations.recent_files(), json.dumps([str(item) for item in [full, *others][:MOST_KEPT]]))
 
 
 @dataclass(frozen=True)
@@ -202,6 +295,13 @@ def _moved(job: Job, base: Path, directory: Path) -> Job:
 
 def _is_same_file(path: Path, opened: Path | None) -> bool:
     return opened is not None and os.path.realpath(path.expanduser()) == os.path.realpath(opened.expanduser())
+
+
+def _text(path: Path, target: Path, job: Job, opened: Path | None, edited: str | None) -> str | None:
+    """Return what to write, with comments; `None` where there is nothing that has any, or nothing can keep them."""
+    if edited is not None:
+        return edited_in_place(edited, job)
+    return _edited(target, job) if _is_same_file(path, opened) else None
 
 
 def _edited(path: Path, job: Job) -> str | None:

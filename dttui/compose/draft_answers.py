@@ -17,6 +17,8 @@ from dttui.planning.cost_text import Shrinking
 from dttui.planning.costing import Costed
 from dttui.planning.models import Plan
 from dttui.spec.findings import Finding
+from dttui.spec.models import Job
+from dttui.spec.problems import Problem
 
 
 @dataclass(frozen=True)
@@ -156,3 +158,15 @@ class LaunchChanges:
     """How many further parts differ."""
     trouble: str = ""
     """Why something could not be compared; empty where all was."""
+
+
+@dataclass(frozen=True)
+class ReadText:
+    """What a text is, that is to be a job file."""
+
+    job: Job | None
+    """`None` where it is none."""
+    problems: tuple[Problem, ...] = ()
+    """What is wrong, each with its place."""
+    remarks: tuple[Finding, ...] = ()
+    """What there is to say besides."""

@@ -13,8 +13,7 @@ from dttui.jobs import summarize
 from dttui.jobs.listing import newest_called
 from dttui.planning.models import Plan, PlannedNode
 from dttui.redaction import redact
-from dttui.spec import dump_job, load_job
-from dttui.spec.models import Job
+from dttui.spec import dump_job, parse_job
 from dttui.words import listed, process_name
 
 CONTEXT = 2
@@ -26,23 +25,33 @@ _Texts = dict[tuple[str, str], list[str]]
 """Kind and name of what a node has → its lines."""
 
 
-def changes_since_launch(job: Job, plan: Plan) -> LaunchChanges | None:
-    """Return what differs from the last launch of a job so called; `None` where there was none."""
-    directory = newest_called(job.name)
+def changes_since_launch(text: str, plan: Plan) -> LaunchChanges | None:
+    """Return what differs from the last launch of a job so called; `None` where there was none.
+
+    Args:
+        text: the job file.
+        plan: the plan of it.
+    """
+    directory = newest_called(plan.job_name)
     if directory is None:
         return None
     started_at = summarize(directory).started_at
     parts: list[ChangedPart] = []
     trouble = ""
     try:
-        parts += _part(_("job"), dump_job(load_job(directory.document)), dump_job(job))
-    except DttuiError:
+        parts += _part(_("job"), _plain(directory.document.read_bytes()), _plain(text))
+    except (OSError, DttuiError):
         trouble = _("its job file cannot be read")
     try:
         parts += _plan_parts(directory.read_plan(), plan)
     except (OSError, ValueError):
         trouble = trouble or _("its plan cannot be read")
     return LaunchChanges(directory.job_id, started_at, tuple(parts[:MOST_PARTS]), len(parts[MOST_PARTS:]), trouble)
+
+
+def _plain(text: str | bytes) -> str:
+    """Return a job file without comments, in the form that dttui writes."""
+    return dump_job(parse_job(text, ""))
 
 
 def _plan_parts(before: Plan, after: Plan) -> Iterator[ChangedPart]:

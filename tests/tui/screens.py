@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from textual.pilot import Pilot
-from textual.widgets import Button, TabbedContent
+from textual.widgets import Button, TabbedContent, TextArea
 
 from dttui.i18n import set_language
 from dttui.inventory.models import Inventory
@@ -106,6 +106,16 @@ async def show_file(app: DttuiApp, pilot: Pilot[None]) -> None:
     await pilot.press("p")
     await settle(app, pilot)
     await pilot.press("home", "down", "down", "right", "down")
+
+
+async def mistype(app: DttuiApp, pilot: Pilot[None]) -> None:
+    """Have mistakes in the job's text."""
+    await pilot.press("y")
+    await settle(app, pilot)
+    area = app.screen.query_one(TextArea)
+    area.text = area.text.replace("framework:", "framwork:").replace("- id: llm", "- di: llm")
+    await settle(app, pilot)
+    await pilot.press("f8")
 
 
 async def choose_framework(app: DttuiApp, pilot: Pilot[None]) -> None:
@@ -244,6 +254,10 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
         "preview": ({"draft": draft}, press("p")),
         "preview-file": ({"draft": deepspeed}, show_file),
         "preview-changes": ({"draft": costed}, press("p", "c")),
+        "open": ({"draft": draft}, press("o")),
+        "templates": ({"draft": draft}, press("n")),
+        "job-text": ({"draft": costed}, press("y")),
+        "job-text-wrong": ({"draft": costed}, mistype),
         "preview-first": ({"draft": draft.model_copy(update={"name": "new"})}, press("p", "c")),
         "checks": ({"draft": draft, "check": trouble}, press("c")),
         "bench-question": ({"draft": draft, "check": trouble}, ask_to_measure),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from dttui.tui.widgets.plan_tree import PlanTree
 from tests.tui.composing import SIZE, FakeLauncher, screen_of, tick
 from tests.tui.fake_fleet import job, make_app, make_inventory
 from tests.tui.job_files import JobWriter
-from tests.tui.looking import settle, text_of, toasts
+from tests.tui.looking import settle, text_of, toasts, until
 from tests.tui.screens import CHOSEN
 
 
@@ -244,3 +245,48 @@ async def test_a_job_file_can_be_opened(tmp_path: Path) -> None:
         state = screen_of(app).state
         assert (state.task_name, state.selected) == ("opened", ("a100-17",))
         assert app.screen.query_one("#dataset", Select).value != Select.NULL
+
+
+async def test_a_file_is_picked_from_the_recent_ones_and_its_directory_by_keys(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.yaml").write_text(dump_job(job("a100-17", name=name)))
+    app = make_app(base=tmp_path)
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await settle(app, pilot)
+        compose = screen_of(app)
+
+        def is_named(name: str) -> bool:
+            return compose.state.task_name == name
+
+        for keys, name in ((("t", "w", "down", "enter"), "two"), (("down", "down", "enter"), "one")):
+            await pilot.press("o")
+            await settle(app, pilot)
+            for key in keys:
+                await pilot.press(key)
+                await settle(app, pilot)
+            await until(pilot, partial(is_named, name), f"{name} is opened")
+        await settle(app, pilot)
+        app.screen.query_one("#task-name", Input).value = "edited"
+        await settle(app, pilot)
+        await pilot.press("o")
+        await until(pilot, lambda: bool(app.screen.query("#yes")), "edits are not dropped unasked")
+
+
+async def test_a_job_begins_with_a_template_for_what_is_ticked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = make_app()
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await settle(app, pilot)
+        compose = screen_of(app)
+        await pilot.press("n")
+        await until(pilot, lambda: bool(app.screen.query("#template-about")), "templates are offered")
+        await settle(app, pilot)
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(app.screen.query("#path")), "it is asked where to")
+        await settle(app, pilot)
+        target = Path(app.screen.query_one("#path", Input).value)
+        assert target.parent == tmp_path
+        await pilot.press("enter")
+        await until(pilot, lambda: compose.state.task_name == target.name, "it is the job")
+        assert load_job(target / "job.yaml").name == target.name
+        assert compose.state.selected

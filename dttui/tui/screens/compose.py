@@ -25,7 +25,7 @@ from dttui.jobs import Board, Changed, JobDirectory
 from dttui.planning import ComposeState, Plan, Submission, success_message
 from dttui.planning.cost_text import Shrinking
 from dttui.sanitize import clean
-from dttui.spec import Finding, Job, dump_job
+from dttui.spec import Finding, Job
 from dttui.tui import symbols
 from dttui.tui.compose_lines import readiness, ticked_line
 from dttui.tui.draft_watch import DraftWatch
@@ -46,7 +46,7 @@ from dttui.tui.screens.estimate import EstimateScreen
 from dttui.tui.screens.guide import GuideDialog
 from dttui.tui.screens.job_files import JobFile
 from dttui.tui.screens.job_pane import JobPane
-from dttui.tui.screens.preview import PreviewScreen
+from dttui.tui.screens.preview import EDIT, PreviewScreen
 from dttui.tui.title_lines import title_line
 from dttui.tui.widgets.empty_inventory import EmptyInventory
 from dttui.tui.widgets.finding_list import FindingChosen, FindingList
@@ -123,7 +123,7 @@ class ComposeScreen(Screen[None]):
     @property
     def has_edits(self) -> bool:
         """Whether the job is another than what was opened or saved last, or what there was to begin with."""
-        return self.state != self._kept
+        return self.state != self._kept or self._file.has_edits
 
     # --- what is there ------------------------------------------------------------------------------------------------
 
@@ -268,16 +268,28 @@ class ComposeScreen(Screen[None]):
         if preview.plan is None or not preview.plan.nodes:
             self._refuse(self.state.validate() or preview.findings)
         else:
-            plan, name = preview.plan, self.state.task_name
-            job = replace(self.state, task_name=name if name.strip() else plan.job_name).to_job()
+            plan, text = preview.plan, await self._file.text(self.state)
             screen = PreviewScreen(
                 plan,
                 (*self.state.validate(), *preview.findings),
-                dump_job(job),
-                changes=lambda: self._drafts.changes(job, plan),
+                text,
+                changes=lambda: self._drafts.changes(text, plan),
                 shrinking=self._what_shrinks,
             )
-            self.app.push_screen(screen)
+            self.app.push_screen(screen, self._preview_left)
+
+    def _preview_left(self, wanted: str | None) -> None:
+        if wanted == EDIT:
+            self.action_edit(self.action_preview)
+
+    @work
+    async def action_edit(self, then: Callable[[], object] = lambda: None) -> None:
+        """Edit the job as text, and go on with something where what is left is a job."""
+
+        def take(job: Job) -> None:
+            self.set_state(ComposeState.from_job(job, self._inventory))
+
+        await self._file.edit(self.app, self._drafts, self.state, take, self._save, then)
 
     @work(exclusive=True, group="check")
     async def action_check(self) -> None:
@@ -377,21 +389,34 @@ class ComposeScreen(Screen[None]):
     @work
     async def action_save(self) -> None:
         """Ask where to, and save the job as a file."""
+        await self._save()
+
+    async def _save(self) -> ComposeState | None:
+        """Ask where to, and save; return the job as its file has it now, `None` where it was not saved."""
         if (fault := self.state.fatal_fault) is not None:
             self._refuse((fault,))
-            return
+            return None
         try:
             submission = self._file.submission(self.state, self._inventory)
         except UsageError as error:
             job_files.tell(self.app, error)
-            return
+            return None
         options = job_files.apply_options(demo=self._demo, inventory_path=self._inventory_path)
-        self._keep(await self._file.save(self.app, submission, options))
+        saved = await self._file.save(self.app, submission, options)
+        self._keep(saved)
+        return saved
 
     @work
     async def action_open(self) -> None:
         """Ask for a job file, and begin with it."""
-        self._keep(await self._file.open(self.app, self._inventory))
+        if not self.has_edits or await job_files.may_drop(self.app):
+            self._keep(await self._file.open(self.app, self._inventory))
+
+    @work
+    async def action_new(self) -> None:
+        """Ask for a template, and begin with a job of it."""
+        if not self.has_edits or await job_files.may_drop(self.app):
+            self._keep(await self._file.begin(self.app, self._drafts, self.state, self._inventory))
 
     # --- what follows from it -----------------------------------------------------------------------------------------
 

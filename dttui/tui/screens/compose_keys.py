@@ -12,8 +12,10 @@ COMPOSE_KEYS: list[BindingType] = [
     Binding("v", "view", N_("view"), id="compose.view", tooltip=N_("Change between environments and job")),
     Binding("ctrl+s", "save", N_("save"), id="compose.save", priority=True, tooltip=N_("Save the job as a file")),
     Binding("o", "open", N_("open"), id="compose.open", tooltip=N_("Open a job file")),
+    Binding("N", "new", N_("new"), show=False, id="compose.new", tooltip=N_("Begin with a template")),
     Binding("c", "check", N_("check"), id="compose.check", tooltip=N_("Check the hosts; start nothing")),
     Binding("p", "preview", N_("preview"), id="compose.preview", tooltip=N_("Show the plan: what would run where")),
+    Binding("y", "edit", N_("YAML"), id="compose.edit", tooltip=N_("Edit the job as text")),
     Binding("d", "recommend", N_("recommend"), id="compose.recommend", tooltip=N_("Recommend degrees of parallelism")),
     Binding("e", "estimate", N_("estimate"), id="compose.estimate", tooltip=N_("Show what the job costs, and why")),
     Binding("a", "fields", N_("all fields"), id="compose.fields", tooltip=N_("Go to the sections that hold all else")),
@@ -27,7 +29,7 @@ COMPOSE_KEYS: list[BindingType] = [
     ),
     Binding("n", "findings", N_("findings"), id="compose.findings", tooltip=N_("Go to what there is to mend")),
     Binding(
-        "h", "guide", N_("guide"), show=False, id="compose.guide", tooltip=N_("What is usual, and what to try on hosts")
+        "u", "guide", N_("guide"), show=False, id="compose.guide", tooltip=N_("What is usual, and what to try on hosts")
     ),
     Binding("w", "model", N_("model"), show=False, id="compose.model", tooltip=N_("Say how large the model is")),
     Binding("t", "options", N_("options"), id="compose.options", tooltip=N_("Say what the framework is told")),

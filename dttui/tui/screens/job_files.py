@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from textual.app import App
 
 from dttui import locations
-from dttui.compose import documents
+from dttui.app import Drafts
+from dttui.compose import ReadText, documents
 from dttui.errors import DttuiError
 from dttui.i18n import _
 from dttui.inventory import Inventory
 from dttui.planning import ComposeState, Submission
-from dttui.sanitize import clean
+from dttui.sanitize import clean, clean_line
+from dttui.spec import Job
 from dttui.tui.screens.dialogs import ChoiceDialog, PathDialog
+from dttui.tui.screens.job_text import JobTextScreen
+from dttui.tui.screens.open_job import OpenDialog, TemplateDialog
+from dttui.words import listed
 
+MOST_NAMES = 4
+"""Files that a question names."""
+MOST_NAME_CHARS = 120
+"""Of a job."""
 ERROR_TIMEOUT_S = 12
 """How long an error of several lines stays."""
 
@@ -47,6 +56,24 @@ class JobFile:
         self._path = path
         self._known = documents.fingerprint(path) if path is not None else None
         """Fingerprint of the file as it was read or saved last, so that a change by somebody else is noticed."""
+        self.edited: str | None = None
+        """Text of the job as it was edited last, where its file does not have that."""
+        self.unfinished: str | None = None
+        """Text that was left to be edited further, and is no job as it stands."""
+
+    @property
+    def name(self) -> str:
+        """What problems call the file."""
+        return self._path.name if self._path is not None else "job.yaml"
+
+    @property
+    def has_edits(self) -> bool:
+        """Whether there is text that no file has."""
+        return self.edited is not None or self.unfinished is not None
+
+    async def text(self, state: ComposeState) -> str:
+        """Return the text of the job on the screen, with its comments. Raises UsageError where it is none."""
+        return await asyncio.to_thread(documents.text_of_draft, state, self._path, self.edited)
 
     def submission(self, state: ComposeState, inventory: Inventory, ignored: Iterable[str] = ()) -> Submission:
         """Return the job as it is handed over to be launched or saved.
@@ -84,7 +111,7 @@ class JobFile:
             app.notify(text, severity="warning", markup=False)
             return None
         try:
-            saved = await asyncio.to_thread(documents.save_job, path, submission, opened=self._path)
+            saved = await asyncio.to_thread(documents.save_job, path, submission, opened=self._path, edited=self.edited)
         except DttuiError as error:
             tell(app, error)
             return None
@@ -92,13 +119,86 @@ class JobFile:
         app.notify(clean(text), title=_("Saved {file}.").format(file=clean(answer)), markup=False)
         return await self._is_now(path, saved)
 
+    async def edit(
+        self,
+        app: App[Any],
+        drafts: Drafts,
+        state: ComposeState,
+        take: Callable[[Job], None],
+        save: Callable[[], Awaitable[ComposeState | None]],
+        then: Callable[[], object],
+    ) -> None:
+        """Show the job as text.
+
+        Args:
+            app: where to show it.
+            drafts: who tells what a text is.
+            state: the job.
+            take: is given the job of each text that is one.
+            save: asks where to, and saves what was taken last.
+            then: is called once the text is left, if it is a job.
+        """
+        try:
+            text = await self.text(state)
+        except DttuiError as error:
+            tell(app, error)
+            return
+
+        def taken(job: Job, typed: str) -> None:
+            self.edited = typed
+            take(job)
+
+        async def saved() -> str | None:
+            state = await save()
+            return await self.text(state) if state is not None else None
+
+        def left(unfinished: str | None) -> None:
+            self.unfinished = unfinished
+            if unfinished is None:
+                then()
+            else:
+                app.notify(_("The text is kept: y shows it again."), markup=False)
+
+        def read(typed: str) -> ReadText:
+            return drafts.read_text(typed, self.name, self.base)
+
+        await app.push_screen(JobTextScreen(text, self.unfinished, self.name, read=read, take=taken, save=saved), left)
+
     async def open(self, app: App[Any], inventory: Inventory) -> ComposeState | None:
         """Ask for another file, and return its job; `None` where it stays as it is."""
-        text = _("Its environments are ticked, and its fields filled in.")
-        answer = await app.push_screen_wait(PathDialog(_("Open a job"), text, _("Open"), str(self._path or self.base)))
+        directory = self._path.parent if self._path is not None else self.base
+        begin = f"{str(directory).rstrip('/')}/"
+        answer = await app.push_screen_wait(OpenDialog(begin, documents.places_for))
+        return await self._opened(app, Path(answer), inventory) if answer is not None else None
+
+    async def begin(
+        self, app: App[Any], drafts: Drafts, state: ComposeState, inventory: Inventory
+    ) -> ComposeState | None:
+        """Ask for a template and a directory, write it there for the ticked environments, and return its job."""
+        from dttui.app import JOB_FILE  # With all that templates need, which a start does not wait for.
+
+        template = await app.push_screen_wait(TemplateDialog(await asyncio.to_thread(drafts.templates)))
+        if template is None:
+            return None
+        text = _("The job and what it runs are written into this directory, for the environments that are ticked.")
+        suggestion = str(Path.cwd() / template.name)
+        answer = await app.push_screen_wait(PathDialog(_("New job from a template"), text, _("Write"), suggestion))
         if answer is None:
             return None
-        path = Path(answer)
+        target = documents.full_path(answer)
+        name = clean_line(target.name)[:MOST_NAME_CHARS] or template.name
+        chosen = state.environments(inventory)
+        try:
+            begun = await asyncio.to_thread(drafts.begin, template, chosen, inventory, name, target)
+            if begun.replaced and not await _may_replace_all(app, target, begun.replaced):
+                return None
+            await asyncio.to_thread(drafts.write, target, begun.files)
+        except DttuiError as error:
+            tell(app, error)
+            return None
+        return await self._opened(app, target / JOB_FILE, inventory)
+
+    async def _opened(self, app: App[Any], path: Path, inventory: Inventory) -> ComposeState | None:
         try:
             opened = await asyncio.to_thread(documents.open_job, path, inventory)
         except DttuiError as error:
@@ -107,19 +207,23 @@ class JobFile:
         if opened.notes:
             lines = [f"{note.place}: {note.message}" for note in opened.notes]
             app.notify(clean("\n".join(lines)), title=_("Not all of it is a job's"), severity="warning", markup=False)
+        self.unfinished = None
         return await self._is_now(path, opened)
 
     async def _may_write(self, app: App[Any], path: Path, submission: Submission) -> bool:
         """Whether nothing is lost by writing there, or a person says that it may be."""
         if not await asyncio.to_thread(documents.is_there, path):
             return True
-        keeps_comments = await asyncio.to_thread(documents.keeps_comments, path, submission, opened=self._path)
+        keeps_comments = await asyncio.to_thread(
+            documents.keeps_comments, path, submission, opened=self._path, edited=self.edited
+        )
         is_ours = await asyncio.to_thread(documents.is_unchanged, path, self._path, self._known)
         return (is_ours and keeps_comments) or await _may_replace(app, path, keeps_comments=keeps_comments)
 
     async def _is_now(self, path: Path, submission: Submission) -> ComposeState:
         self._known = await asyncio.to_thread(documents.fingerprint, path)
-        self._path, self.base = path, submission.base
+        await asyncio.to_thread(documents.remember, path)
+        self._path, self.base, self.edited = path, submission.base, None
         return ComposeState.from_job(submission.job, submission.inventory)
 
 
@@ -133,3 +237,18 @@ async def _may_replace(app: App[Any], path: Path, *, keeps_comments: bool) -> bo
         text += " " + _("The comments in it are not kept.")
     dialog = ChoiceDialog(_("Save the job"), text, (("no", _("Keep it"), "default"), ("yes", _("Replace"), "error")))
     return await app.push_screen_wait(dialog) == "yes"
+
+
+async def _may_replace_all(app: App[Any], target: Path, names: Sequence[str]) -> bool:
+    told = _("{path} has these already: {names}. Replace them?")
+    text = told.format(path=clean(str(target)), names=clean(listed(names, MOST_NAMES)))
+    title = _("New job from a template")
+    dialog = ChoiceDialog(title, text, (("no", _("Keep them"), "default"), ("yes", _("Replace"), "error")))
+    return await app.push_screen_wait(dialog) == "yes"
+
+
+async def may_drop(app: App[Any]) -> bool:
+    """Ask whether the changes of the job on the screen may go."""
+    text = _("The job on the screen has changes that are not saved.")
+    choices = (("no", _("Keep it"), "primary"), ("yes", _("Drop the changes"), "error"))
+    return await app.push_screen_wait(ChoiceDialog(_("Another job"), text, choices)) == "yes"

@@ -30,8 +30,11 @@ from dttui.tui.widgets.key_bar import KeyBar
 from dttui.tui.widgets.plan_tree import PlanTree
 from dttui.tui.widgets.title_bar import TitleBar
 
+EDIT = "edit"
+"""What the screen is left with where the job is to be edited as text."""
 
-class PreviewScreen(Screen[None]):
+
+class PreviewScreen(Screen[str]):
     """Shows the part of the plan that is under the cursor of its tree."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -39,6 +42,7 @@ class PreviewScreen(Screen[None]):
         Binding(
             "c", "changes", N_("changes"), id="preview.changes", tooltip=N_("Show what is new since the last launch")
         ),
+        Binding("y", "edit", N_("YAML"), id="preview.edit", tooltip=N_("Edit the job as text")),
         Binding("e", "estimate", N_("estimate"), id="preview.estimate", tooltip=N_("Show what the job costs, and why")),
     ]
 
@@ -108,6 +112,10 @@ class PreviewScreen(Screen[None]):
     def action_leave(self) -> None:
         """Go back to the job."""
         self.dismiss(None)
+
+    def action_edit(self) -> None:
+        """Edit the job as text."""
+        self.dismiss(EDIT)
 
     def action_changes(self) -> None:
         """Show what is new since the last launch."""

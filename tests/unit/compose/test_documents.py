@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dttui import locations
 from dttui.compose.documents import (
     format_file,
     has_comments,
@@ -16,6 +17,9 @@ from dttui.compose.documents import (
     keeps_comments,
     load_demo,
     open_job,
+    places_for,
+    recent_files,
+    remember,
     save_job,
 )
 from dttui.errors import UsageError
@@ -176,3 +180,31 @@ def test_a_file_that_lists_no_hosts_is_refused_with_its_place(tmp_path: Path) ->
     (tmp_path / "job.yaml").write_text("name: x\n")
     with pytest.raises(DocumentError, match=r"job\.yaml"):
         hosts_of(str(tmp_path / "job.yaml"), EMPTY)
+
+
+def test_what_is_typed_is_gone_on_with_by_job_files_and_directories_and_by_recent_files(tmp_path: Path) -> None:
+    for name in ("gpt.yaml", "bert.YML", "notes.txt", ".hidden.yaml"):
+        (tmp_path / name).touch()
+    (tmp_path / "graphs").mkdir()
+    elsewhere = tmp_path / "graphs" / "old-gpt.yaml"
+    elsewhere.touch()
+    remember(elsewhere)
+    found = places_for(f"{tmp_path}/")
+    assert [path.name for path in found.files] == ["bert.YML", "gpt.yaml"]
+    assert [path.name for path in found.directories] == ["graphs"]
+    assert found.recent == (elsewhere,)
+    found = places_for(f"{tmp_path}/GP")
+    assert ([path.name for path in found.files], found.directories, found.recent) == (["gpt.yaml"], (), (elsewhere,))
+    assert places_for(f"{tmp_path}/none/b").files == ()
+
+
+def test_recent_files_are_the_last_first_each_once_and_only_those_that_are_there(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.yaml" for number in range(3)]
+    for path in paths:
+        path.touch()
+        remember(path)
+    remember(paths[0])
+    paths[1].unlink()
+    assert recent_files() == [paths[0], paths[2]]
+    locations.recent_files().write_text("{")
+    assert recent_files() == []

@@ -21,7 +21,7 @@ def launched(before: Job) -> JobWriter:
 
 
 def changes(after: Job) -> LaunchChanges:
-    found = changes_since_launch(after, plan(after, INVENTORY))
+    found = changes_since_launch(f"# new\n{dump_job(after)}", plan(after, INVENTORY))
     assert found is not None
     return found
 
@@ -33,7 +33,9 @@ def signed(found: LaunchChanges, title: str) -> list[str]:
 
 def test_of_a_job_that_was_never_launched_there_are_no_changes() -> None:
     launched(job(*NODES, name="gpt small"))
-    assert changes_since_launch(job(*NODES), plan(job(*NODES), INVENTORY)) is None, "another name of the same slug"
+    assert changes_since_launch(dump_job(job(*NODES)), plan(job(*NODES), INVENTORY)) is None, (
+        "another name of the same slug"
+    )
 
 
 def test_the_same_job_again_has_no_changes_whatever_its_comments() -> None:
