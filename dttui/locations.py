@@ -80,6 +80,11 @@ def recent_files() -> Path:
     return user_state_path("dttui") / "recent.json"
 
 
+def screens_file() -> Path:
+    """How a person has left the screens."""
+    return user_state_path("dttui") / "screens.json"
+
+
 def jobs_directory() -> Path:
     """Parent of the job directories, one a job."""
     return user_state_path("dttui") / "jobs"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dttui import locations
 from dttui.app.agents import Agents
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dttui.inventory.models import Environment, Inventory
     from dttui.jobs.board import Board, Changed
     from dttui.jobs.briefs import JobBriefs
+    from dttui.jobs.curves import ChosenPlots, EarlierRun
     from dttui.jobs.directory import JobDirectory
     from dttui.jobs.following import JobFollower
     from dttui.jobs.removal import RemovableJob
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from dttui.planning.submission import Submission
     from dttui.spec.findings import Finding
     from dttui.transport.base import Prompter, Transport
+    from dttui.transport.host_shell import HostShell
 
 
 class Submitted(NamedTuple):
@@ -282,6 +284,13 @@ class App(ForCaller):
             return Submitted(directory, was_running=False, earlier=earlier)
 
     @for_caller
+    def once_more(self, directory: JobDirectory, *, continues: bool = False) -> Submission:
+        """Return a job as it was submitted, to be submitted again; see `launch.once_more`. Raises UsageError."""
+        from dttui.launch.once_more import once_more
+
+        return once_more(directory, continues=continues)
+
+    @for_caller
     def changed_files(self, directory: JobDirectory, attempt: int, upload: Path) -> list[str] | None:
         """Return the files that are not what a job runs with; `None` where that is not known."""
         from dttui.launch.same_job import changed_files
@@ -339,6 +348,45 @@ class App(ForCaller):
         from dttui.jobs.following import JobFollower
 
         return JobFollower(directory, reads_samples=reads_samples)
+
+    @for_caller
+    def earlier_run(self, directory: JobDirectory) -> EarlierRun | None:
+        """Return how the same job went the last time before that; `None` where it is not known."""
+        from dttui.jobs.plot_sources import earlier_run
+
+        return earlier_run(directory)
+
+    @for_caller
+    def chosen_plots(self, directory: JobDirectory) -> ChosenPlots:
+        """Return which plots a job wants to be shown."""
+        from dttui.jobs.plot_sources import chosen_plots
+
+        return chosen_plots(directory)
+
+    @for_caller
+    def host_shell(self, directory: JobDirectory, node: str, known: str | None) -> HostShell:
+        """Return what gives a person a shell on a host of a job; `known` is one of its paths there. See `host_shell`.
+
+        Raises:
+            UsageError: the job does not tell how the host is reached.
+        """
+        from dttui.errors import UsageError
+        from dttui.i18n import _
+        from dttui.transport.host_shell import host_shell
+
+        environment = None
+        with contextlib.suppress(OSError):
+            environment = directory.read_launch().inventory.find(node)
+        if environment is None:
+            raise UsageError(_("the job does not tell how {host} is reached").format(host=node))
+        return host_shell(environment, directory.job_id, known)
+
+    @for_caller
+    def open_shell(self, shell: HostShell) -> int:
+        """Have a person use a shell at this terminal; return its exit status. Raises HostUnreachableError."""
+        from dttui.transport.host_shell import open_shell
+
+        return open_shell(shell)
 
     @for_caller
     async def stacks(
@@ -423,6 +471,22 @@ class App(ForCaller):
         from dttui.jobs.removal import remove
 
         remove(removal)
+
+    # --- the screens --------------------------------------------------------------------------------------------------
+
+    @for_caller
+    def remembered(self, screen: str) -> dict[str, Any]:
+        """Return how a person has left a screen the last time."""
+        from dttui.app.remembered import remembered
+
+        return remembered(screen)
+
+    @for_caller
+    def remember(self, screen: str, left: Mapping[str, Any]) -> None:
+        """Keep how a person leaves a screen."""
+        from dttui.app.remembered import remember
+
+        remember(screen, left)
 
     @for_caller
     def login_session(self) -> LoginSession:

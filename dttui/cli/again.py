@@ -12,11 +12,10 @@ from dttui.app import App
 from dttui.cli.apply import launch, print_plan
 from dttui.cli.printing import one_line
 from dttui.cli.sources import read_inventory
-from dttui.errors import UsageError
 from dttui.i18n import _
 from dttui.jobs import JobDirectory, check_ignored
 from dttui.planning import Submission
-from dttui.spec import decode, parse_document, read_bytes, with_values
+from dttui.spec import with_values
 from dttui.words import listed
 
 MAX_NAMES = 5
@@ -35,14 +34,10 @@ def restart(options: Namespace) -> int | Coroutine[object, object, int]:
         UsageError: the job is not over.
     """
     directory = jobs.find(options.job)
-    if not directory.is_over():
-        raise UsageError(
-            _("{id} is not over").format(id=directory.job_id),
-            _("Stop it first: dttui stop {id}").format(id=directory.job_id),
-        )
+    submission = _read(directory, options, continues=True)
     told = _("goes on from the newest complete checkpoint of {id}: its hosts are asked before the start")
     sys.stderr.write(one_line(told.format(id=directory.job_id)) + "\n")
-    return _launched(directory, replace(_read(directory, options), continues=directory.job_id), options)
+    return _launched(directory, submission, options)
 
 
 def _launched(
@@ -54,28 +49,20 @@ def _launched(
     return launch(submission, submission.file or "--set", options, starts_another=True)
 
 
-def _read(directory: JobDirectory, options: Namespace) -> Submission:
+def _read(directory: JobDirectory, options: Namespace, *, continues: bool = False) -> Submission:
     """Return what was submitted then, with the values that are set now.
 
     Raises:
-        UsageError: its files cannot be read, or the values are not what a job takes.
+        UsageError: its files cannot be read, or the values are not what a job takes; or it is to be gone on from, and
+            not over.
     """
-    name = str(directory.document)
-    text = decode(read_bytes(directory.document, name), name)
-    loaded = parse_document(text, name)
-    try:
-        launched = directory.read_launch()
-    except OSError as fault:
-        raise UsageError(
-            _("{path} cannot be read: {reason}").format(path=fault.filename, reason=fault.strerror)
-        ) from fault
-    inventory = read_inventory(options) if options.inventory or options.demo else launched.inventory
-    ignored = tuple(dict.fromkeys((*launched.ignored, *check_ignored(options.ignore))))
+    then = App().once_more(directory, continues=continues)
+    inventory = read_inventory(options) if options.inventory or options.demo else then.inventory
+    ignored = tuple(dict.fromkeys((*then.ignored, *check_ignored(options.ignore))))
     if options.settings:
-        return Submission(with_values(loaded.job, options.settings), inventory, launched.base, ignored=ignored)
-    return Submission(
-        loaded.job, inventory, launched.base, text, launched.file or name, loaded.notes, ignored, loaded.source
-    )
+        job = with_values(then.job, options.settings)
+        return Submission(job, inventory, then.base, ignored=ignored, continues=then.continues)
+    return replace(then, inventory=inventory, ignored=ignored)
 
 
 def _tell_changed(directory: JobDirectory, submission: Submission) -> None:

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from dttui.jobs.comparison import Comparison as Comparison
     from dttui.jobs.comparison import compare as compare
     from dttui.jobs.curves import Axis as Axis
+    from dttui.jobs.curves import ChosenPlots as ChosenPlots
     from dttui.jobs.curves import Curve as Curve
+    from dttui.jobs.curves import EarlierRun as EarlierRun
+    from dttui.jobs.curves import smoothed as smoothed
     from dttui.jobs.curves import speed_of as speed_of
     from dttui.jobs.directory import HEARTBEAT_S as HEARTBEAT_S
     from dttui.jobs.directory import LAUNCHER as LAUNCHER
@@ -67,6 +70,7 @@ if TYPE_CHECKING:
     from dttui.jobs.replay import PastFollower as PastFollower
     from dttui.jobs.replay import PastLogs as PastLogs
     from dttui.jobs.replay import ReplayClock as ReplayClock
+    from dttui.jobs.view import Failure as Failure
     from dttui.jobs.view import JobView as JobView
     from dttui.jobs.view import NodeView as NodeView
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dtagent.protocol.metric_fields import aggregated, plotted_of
 
 from dttui.jobs.curves import HISTORY, Axis, Curve, to_keep
+from dttui.jobs.slot_trends import SlotTrends
 
 if TYPE_CHECKING:
     from dtagent.protocol.telemetry import HostSample
@@ -26,6 +27,7 @@ class HostCurves:
         self._points: dict[tuple[type, str], list[tuple[float, float]]] = {}
         """Kind of sample and field → position in minutes, and value."""
         self._elapsed_s = -STEP_S
+        self.trends = SlotTrends()
 
     def take(self, newest: Iterable[tuple[str, HostSample, Collection[int]]], job_id: str) -> None:
         """Take the newest reading of each node, with its name and the GPUs that the job has there."""
@@ -36,6 +38,7 @@ class HostCurves:
             since_s += max(0.0, sample.time - before)
             self._clocks[name] = sample.time, since_s
             elapsed_s = max(elapsed_s, since_s)
+            self.trends.take(name, sample, gpu_ids, job_id)
         if elapsed_s < self._elapsed_s + STEP_S:
             return
         self._elapsed_s = elapsed_s

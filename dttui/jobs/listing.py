@@ -191,6 +191,18 @@ def _is_called(path: Path, name: str) -> bool:
     return called == name or (called == slug(name) and summarize(JobDirectory(path)).name == name)
 
 
+def runs_before(directory: JobDirectory) -> Iterator[JobDirectory]:
+    """Yield the jobs of the same name that began before one, the newest first."""
+    named = _MADE.sub("", directory.job_id)
+    others = [JobDirectory(path) for path in directories() if _MADE.sub("", path.name) == named]
+    began = {other: _began_at(other) for other in others}
+    earlier = [other for other in others if began[other] < began.get(directory, 0.0)]
+    name = summarize(directory).name
+    for other in sorted(earlier, key=lambda found: began[found], reverse=True):
+        if summarize(other).name == name:  # Two names may come to one in an id.
+            yield other
+
+
 def summarize(directory: JobDirectory) -> JobSummary:
     """Tell where a job stands, from its files."""
     first = next(read_events(directory.events), None)

@@ -23,6 +23,8 @@ class SlotView:
     """What a cell shows of it, by the field of `GpuSample` where it is declared."""
     process_figures: Mapping[str, float | None] = field(default_factory=dict)
     """What it shows of the rank's process besides, by the field of `RankSample`."""
+    memory_share: float | None = None
+    """Of the GPU's memory that is in use."""
     error: str | None = None
     error_notice: Notice | None = None
 
@@ -50,7 +52,8 @@ def slots_of(
         process = processes.get(rank)
         own = metric_fields.figures_of(process) if process else {}
         if gpu is not None:
-            slots.append(SlotView(rank, False, metric_fields.figures_of(gpu), own, gpu.error, gpu.error_notice))
+            share = gpu.memory_used_mib / gpu.memory_total_mib if gpu.memory_used_mib and gpu.memory_total_mib else None
+            slots.append(SlotView(rank, False, metric_fields.figures_of(gpu), own, share, gpu.error, gpu.error_notice))
         else:
             use = process.cpu_percent if process else None
             memory = process.memory_used_mib if process else None

@@ -12,7 +12,7 @@ from dtagent.protocol.events import Event, EventKind, JobState, Metric, NodeStan
 from dttui.i18n import _, ngettext
 from dttui.jobs.aftermath import Aftermath
 from dttui.jobs.checks import Cell, Check, cells_from_data
-from dttui.jobs.curves import HISTORY, Curve, curves, to_keep
+from dttui.jobs.curves import HISTORY, Curve, ReportCurves, to_keep
 from dttui.jobs.disturbances import APART, disturbance, unhealthy_text
 from dttui.jobs.event_log import QUEUED, STANDING
 from dttui.jobs.exit_codes import told_cause
@@ -152,6 +152,8 @@ class JobView:
     """Whether it waits for its hosts, in the order of asking."""
     straggler: str = ""
     """For which rank the others wait, while that is so."""
+    late_rank: int | None = None
+    """That rank."""
     hang: str = ""
     """That it hangs, while that is so, and where its ranks stand."""
     stop_until: float = 0.0
@@ -181,6 +183,8 @@ class JobView:
     """What was estimated, beside what was measured; of the newest attempt that has ended."""
     metrics: list[Metric] = field(default_factory=list)
     """Of the lowest rank that reports, from the first to the newest: all of the recent ones, and of the others some."""
+    best: Metric | None = None
+    """The report of them with the least loss."""
     host_curves: HostCurves = field(default_factory=HostCurves)
     """What its hosts have read, of what is drawn."""
     reported: dict[int, Metric] = field(default_factory=dict)
@@ -196,6 +200,7 @@ class JobView:
     _numbers: list[int] = field(default_factory=list)
     """The how manieth report each of them was."""
     _reports: int = 0
+    _report_curves: ReportCurves = field(default_factory=ReportCurves, repr=False, compare=False)
     _variables: Mapping[str, str] = field(default_factory=variables, repr=False, compare=False)
     """Of whom it was made for, the secrets among them: it may be shown where others count."""
 
@@ -241,7 +246,7 @@ class JobView:
             self.versions.clear()
             self.running_at, self.has_started = None, False
             self.nodes = {name: NodeView(node.plan, sample=node.sample) for name, node in self.nodes.items()}
-        self.attempt, self.apart, self.hang, self.straggler = attempt, "", "", ""
+        self.attempt, self.apart, self.hang, self.straggler, self.late_rank = attempt, "", "", "", None
         for node in self.nodes.values():
             node.numbered, node.earlier_ranks, node.is_out = (), frozenset(), False
             node.unhealthy, node.unhealthy_what, node.unhealthy_since = "", "", None
@@ -308,7 +313,8 @@ class JobView:
         self.hang = "" if event.data.get("severity") == Severity.INFO.value else event.message
 
     def _take_straggler(self, event: Event) -> None:
-        self.straggler = "" if event.data.get("severity") == Severity.INFO.value else event.message
+        told = event.message, event.rank
+        self.straggler, self.late_rank = ("", None) if event.data.get("severity") == Severity.INFO.value else told
 
     def _take_saved(self, event: Event) -> None:
         others = [item for item in self.saved if (item.node, item.attempt) != (event.node, event.attempt)]
@@ -377,10 +383,13 @@ class JobView:
         if self.metrics and metric.rank < self.metrics[-1].rank:
             self.metrics.clear()
             self._numbers.clear()
+            self.best = None
         if self.metrics and metric.step is not None and metric.step == self.metrics[-1].step:
             metric = joined(self.metrics.pop(), metric)
             self._numbers.pop()
         self.metrics.append(metric)
+        if metric.loss is not None and (self.best is None or self.best.loss is None or metric.loss <= self.best.loss):
+            self.best = metric
         self._reports += 1
         self._numbers.append(self._reports)
         if len(self.metrics) > HISTORY:
@@ -399,7 +408,7 @@ class JobView:
 
     def curves(self) -> tuple[Curve, ...]:
         """Return all that is drawn of it: what its ranks report, and what its hosts read."""
-        return (*curves(self.metrics), *self.host_curves.curves())
+        return (*self._report_curves.of(self.metrics), *self.host_curves.curves())
 
     @property
     def newest_metric(self) -> Metric | None:
@@ -442,10 +451,8 @@ class JobView:
         silences = self.silences(now)
         shown = {} if self.state is JobState.UNKNOWN else silences
         told = disturbance(gone, shown, "" if silences else self.trouble)
-        running = (
-            (self.hang or self.unhealthy or self.apart or self.straggler) if self.state is JobState.RUNNING else ""
-        )
-        return told or self.progress or running or self.reason
+        troubles = self.hang or self.unhealthy or self.apart or self.straggler
+        return told or self.progress or (troubles if self.state is JobState.RUNNING else "") or self.reason
 
     def places(self, directory: str) -> tuple[str, ...]:
         """Return lines that tell where to find what the job left, as far as is known.

@@ -182,7 +182,9 @@ class Metric:
     rank: int
     step: int | None = None
     loss: float | None = metric(PLAIN, "What the training makes less.", label="loss", plot=LOSS, spike=0.2)
-    learning_rate: float | None = metric(PLAIN, "Learning rate.", label="learning rate", names=("lr",))
+    learning_rate: float | None = metric(
+        PLAIN, "Learning rate.", label="learning rate", names=("lr",), plot="learning-rate"
+    )
     tokens_per_s: float | None = metric(
         TOKENS_PER_S,
         "Tokens that the job goes through.",
@@ -202,6 +204,7 @@ class Metric:
         PLAIN,
         "Norm of all gradients.",
         label="gradient norm",
+        plot="gradient-norm",
         names=("grad_norm",),
         printed=("gnorm",),
         spike=5.0,

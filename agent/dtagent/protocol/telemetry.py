@@ -66,15 +66,30 @@ class GpuSample:
         share_of="memory_total_mib",
         aggregation=sum,
         cell="",
+        label="memory of all GPUs",
+        plot="memory",
     )
     memory_total_mib: int | None = metric(
         MIB, "Memory of the GPU.", prometheus="gpu_memory_total_bytes", aggregation=sum
     )
     temperature_c: int | None = metric(
-        CELSIUS, "Temperature of the chip.", prometheus="gpu_temperature_celsius", alert="gpu.temperature", cell=""
+        CELSIUS,
+        "Temperature of the chip.",
+        prometheus="gpu_temperature_celsius",
+        alert="gpu.temperature",
+        cell="",
+        label="hottest GPU (°C)",
+        plot="temperature",
     )
     power_w: float | None = metric(
-        WATT, "Power drawn.", prometheus="gpu_power_watts", alert="gpu.power", aggregation=sum, cell=""
+        WATT,
+        "Power drawn.",
+        prometheus="gpu_power_watts",
+        alert="gpu.power",
+        aggregation=sum,
+        cell="",
+        label="power of all GPUs (W)",
+        plot="power",
     )
     power_limit_w: float | None = metric(
         WATT, "Power limit in force.", prometheus="gpu_power_limit_watts", aggregation=sum, watched=True

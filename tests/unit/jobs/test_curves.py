@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 from dtagent.protocol.events import Metric
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dttui.jobs.curves import Axis, Curve, curves, speed_of, spread
+from dttui.jobs.curves import MOST_OWN, SMOOTHING, Axis, ChosenPlots, Curve, curves, smoothed, speed_of, spread
 
 
 def by_plot(*metrics: Metric) -> dict[str | None, Curve]:
@@ -29,8 +30,9 @@ def test_without_steps_points_lie_at_their_epochs() -> None:
 
 
 def test_without_steps_and_epochs_points_lie_in_their_order() -> None:
-    (found,) = curves([Metric(0, loss=2.0), Metric(0, extra={"mfu": 1.0}), Metric(0, loss=1.5)])
-    assert (found.name, found.axis, found.points) == ("loss", Axis.REPORT, ((1, 2.0), (2, 1.5)))
+    found, own = curves([Metric(0, loss=2.0), Metric(0, extra={"mfu": 1.0}), Metric(0, loss=1.5)])
+    assert (found.name, found.axis, found.points) == ("loss", Axis.REPORT, ((1, 2.0), (3, 1.5)))
+    assert (own.name, own.plot, own.points) == ("mfu", "mfu", ((2, 1.0),))
 
 
 def test_a_few_points_without_a_step_are_left_out_and_not_put_at_step_nought() -> None:
@@ -54,7 +56,7 @@ def test_of_metrics_that_share_a_plot_the_first_that_is_told_is_drawn() -> None:
 
 def test_without_reports_there_is_nothing() -> None:
     assert curves([]) == ()
-    assert curves([Metric(0, 1, learning_rate=0.1)]) == ()
+    assert curves([Metric(0, 1, epoch=0.1)]) == ()
 
 
 @given(st.lists(st.integers(0, 10_000), min_size=1, max_size=200, unique=True).map(sorted), st.integers(1, 100))
@@ -73,3 +75,41 @@ def test_points_without_an_order_of_their_own_may_all_be_alike() -> None:
     assert spread([], 5) == []
     assert spread([7, 7, 7], 2) == [0, 2]
     assert spread([90, 100, 0, 10, 20], 4) == [0, 1, 3, 4]
+
+
+def test_what_a_script_reports_under_names_of_its_own_is_drawn_up_to_a_limit() -> None:
+    numbers = {f"own_{index}": float(index) for index in range(MOST_OWN + 5)}
+    found = [
+        curve.plot for curve in curves([Metric(0, 1, loss=2.0, learning_rate=0.1, gradient_norm=1.0, extra=numbers)])
+    ]
+    assert found[:4] == ["loss", "learning-rate", "gradient-norm", "own_0"]
+    assert len(found) == 3 + MOST_OWN
+
+
+def test_a_job_chooses_which_plots_come_first_and_a_dashboard_which_there_are() -> None:
+    extra = {"accuracy": 0.5, "mfu": 0.4}
+    drawn = curves([Metric(0, 1, loss=2.0, tokens_per_s=100.0, learning_rate=0.1, extra=extra)])
+
+    def named(*names: str, is_all: bool = False) -> list[str]:
+        return [curve.plot for curve in ChosenPlots(names, is_all=is_all).arranged(drawn)]
+
+    assert named() == ["loss", "speed", "learning-rate", "accuracy", "mfu"]
+    assert named("mfu", "throughput", "lr") == ["mfu", "speed", "learning-rate", "loss", "accuracy"]
+    assert named("accuracy", "loss", is_all=True) == ["accuracy", "loss"]
+    assert named("nobody_reports_this", is_all=True) == named(), "a plot that is not there hides no others"
+
+
+def test_a_smoothed_curve_is_the_debiased_average_by_its_formula() -> None:
+    flat = tuple((float(step), 3.0) for step in range(100))
+    assert all(abs(value - 3.0) < 1e-9 for _place, value in smoothed(flat)), "its beginning is not drawn to nought"
+    noisy = tuple((float(step), 3.0 + (-1) ** step) for step in range(101))
+    calm = smoothed(noisy)
+    assert max(abs(value - 3.0) for _place, value in calm[20:]) < 0.4
+    decay = math.exp(-1 / (SMOOTHING * 100))
+    weights = [decay**age for age in range(11)]
+    by_hand = sum(weight * noisy[10 - age][1] for age, weight in enumerate(weights)) / sum(weights)
+    assert abs(calm[10][1] - by_hand) < 1e-9
+    assert smoothed(()) == ()
+    assert smoothed(((1.0, 2.0),)) == ((1.0, 2.0),)
+    again = smoothed(((0.0, 9.0), (100.0, 9.0), (50.0, 1.0), (100.0, 1.0)))
+    assert [value for _place, value in again] == [9.0, 9.0, 1.0, 1.0], "what was before a checkpoint does not count"

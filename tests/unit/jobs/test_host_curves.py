@@ -18,6 +18,7 @@ from dttui.jobs.curves import HISTORY, Axis
 from dttui.jobs.event_log import EventLog
 from dttui.jobs.following import JobFollower, lines_throughout
 from dttui.jobs.host_curves import HostCurves
+from dttui.jobs.slot_trends import KEPT
 from tests.unit.jobs.test_follow import plan_for
 
 
@@ -34,6 +35,19 @@ def test_a_curve_is_of_all_gpus_of_the_job_and_of_no_others() -> None:
     (curve,) = found.curves()
     assert (curve.name, curve.axis, curve.declared.plot) == ("utilization_percent", Axis.MINUTE, "utilisation")
     assert curve.points == ((0, 50), (1, 60), (2, 70))
+
+
+def test_the_newest_loads_of_each_gpu_of_the_job_are_kept_and_the_same_reading_counts_once() -> None:
+    found = HostCurves()
+    for second in range(3):
+        for _look in range(2):
+            found.take([("a", reading(second, 90, None, 10 * second), (2, 1))], "x")
+    assert found.trends.of("a", 0) == (0, 10, 20)
+    assert found.trends.of("a", 1) == (None, None, None)
+    assert found.trends.of("a", 2) == found.trends.of("b", 0) == ()
+    for second in range(3, 500):
+        found.take([("a", reading(second, 90, None, 100), (2, 1))], "x")
+    assert found.trends.of("a", 0) == (100,) * KEPT
 
 
 def test_what_no_gpu_tells_is_no_point() -> None:
