@@ -38,12 +38,12 @@ class HostCurves:
             since_s += max(0.0, sample.time - before)
             self._clocks[name] = sample.time, since_s
             elapsed_s = max(elapsed_s, since_s)
-            self.trends.take(name, sample, gpu_ids, job_id)
         if elapsed_s < self._elapsed_s + STEP_S:
             return
         self._elapsed_s = elapsed_s
         items: list[list[Any]] = [[], [], []]
-        for _name, sample, gpu_ids in told:
+        for name, sample, gpu_ids in told:
+            self.trends.take(name, sample, gpu_ids, job_id)
             items[0].append(sample)
             items[1] += [gpu for gpu in sample.gpus if gpu.index in gpu_ids]
             items[2] += sample.ranks.get(job_id, [])

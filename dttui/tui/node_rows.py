@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import TYPE_CHECKING
 
-from dttui.tui.rows import node_row
+from dttui.tui.rows import failure_words, node_row
 from dttui.tui.widgets.node_row import NodeRow
 
 if TYPE_CHECKING:
@@ -30,18 +30,18 @@ class NodeRows:
             is_over: whether the job is.
             now: Unix time.
         """
-        failed: dict[str, set[int | None]] = {}
-        for failure in view.failures:
-            failed.setdefault(failure.node, set()).add(failure.rank)
+        failed = failure_words(view.failures)
+        first = view.failures[0].node if view.failures else ""
         made: dict[str, tuple[HostSample | None, object, NodeRow]] = {}
         for place, (name, node) in enumerate(view.nodes.items()):
-            ranks = failed.get(name, ())
-            rest = {**vars(node), "sample": node.sample is None}, ranks, is_over, _moment(node, now)
+            ranks = failed.get(name, {})
+            late = view.late_rank if view.late_rank in node.ranks else None
+            rest = {**vars(node), "sample": node.sample is None}, ranks, first, late, is_over, _moment(node, now)
             before = self._made.get(name)
             if before is not None and before[1] == rest and (before[0] is node.sample or place not in shown):
                 made[name] = before
             else:
-                row = node_row(node, view.job_id, ranks, is_over=is_over, now=now)
+                row = node_row(node, view.job_id, ranks, is_over=is_over, now=now, late_rank=late, first_failed=first)
                 made[name] = node.sample, rest, row
         self._made = made
         return tuple(row for _sample, _rest, row in made.values())

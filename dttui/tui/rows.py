@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,7 +26,7 @@ from dttui.words import kind_name, without_log_head
 
 if TYPE_CHECKING:
     from dttui.app import EnvironmentStatus, Occupant
-    from dttui.jobs import NodeView
+    from dttui.jobs import Failure, NodeView
 
 RowT = TypeVar("RowT", bound=EnvironmentRow)
 
@@ -211,8 +211,29 @@ def environment_detail(status: EnvironmentStatus) -> list[tuple[str, str]]:
     return [(first, "muted"), (_usage(sample, status.occupants), "muted")]
 
 
+def failure_words(failures: Sequence[Failure]) -> dict[str, dict[int | None, str]]:
+    """Return what is told of the ranks that broke, by node: which was the first, and how much later others followed."""
+    found: dict[str, dict[int | None, str]] = {}
+    for failure in failures:
+        if len(failures) == 1:
+            word = _("failed")
+        elif failure is failures[0]:
+            word = _("failed first")
+        else:
+            word = _("failed {span} later").format(span=symbols.duration(elapsed_s(failures[0].time, failure.time)))
+        found.setdefault(failure.node, {}).setdefault(failure.rank, word)
+    return found
+
+
 def node_row(
-    node: NodeView, job_id: str, failed_ranks: Collection[int | None], *, is_over: bool, now: float
+    node: NodeView,
+    job_id: str,
+    failed_ranks: Mapping[int | None, str],
+    *,
+    is_over: bool,
+    now: float,
+    late_rank: int | None = None,
+    first_failed: str = "",
 ) -> NodeRow:
     """Return the row of one node of a job at Unix time `now`.
 
@@ -222,9 +243,11 @@ def node_row(
     Args:
         node: the node.
         job_id: the job.
-        failed_ranks: of the node's; `None` among them is the launcher.
+        failed_ranks: of the node's, each with what is told of it; `None` among them is the launcher.
         is_over: whether the job is.
         now: Unix time.
+        late_rank: for which the others wait.
+        first_failed: node on which something broke first; empty where nothing has.
     """
     state = node.state if not failed_ranks or node.state.is_bad else NodeStanding.FAILED
     has_ended = is_over or node.is_over
@@ -236,10 +259,10 @@ def node_row(
         ranks=_ranks(node.ranks),
         simulated=node.plan.simulated,
         problem=_problem(node, failed_ranks, now, is_read=shows_readings),
-        note=_note(node, None if is_over else node.silence_s(now), has_ended=has_ended),
+        note=_note(node, None if is_over else node.silence_s(now), first_failed, has_ended=has_ended),
         labels=(_("util"), _("mem")) if node.gpu_ids else (_("cpu"), _("RAM")),
-        slots=tuple(_slot_cells(node, job_id, failed_ranks, is_read=shows_readings)),
-        figures=_figures(HostSample, figures_of(node.sample)) if node.sample and shows_readings else (),
+        slots=tuple(_slot_cells(node, job_id, failed_ranks, late_rank, is_read=shows_readings)),
+        figures=_host_figures(node.sample) if node.sample and shows_readings else (),
     )
 
 
@@ -251,7 +274,7 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 def _slot_cells(
-    node: NodeView, job_id: str, failed_ranks: Collection[int | None], *, is_read: bool
+    node: NodeView, job_id: str, failed_ranks: Mapping[int | None, str], late_rank: int | None, *, is_read: bool
 ) -> Iterator[SlotCell]:
     """Yield the cells of a node's slots; where its readings do not count, of ranks that failed, without readings."""
     slots = [
@@ -260,6 +283,8 @@ def _slot_cells(
             load=None if (load := slot.figures.get("utilization_percent")) is None else load / 100,
             texts=(*_figures(GpuSample, slot.figures), *_figures(RankSample, slot.process_figures)),
             error=line(agent_text(slot.error, slot.error_notice)),
+            memory=slot.memory_share,
+            is_late=slot.rank == late_rank,
         )
         for slot in node.slots(job_id)
     ]
@@ -267,10 +292,27 @@ def _slot_cells(
         failed = dict.fromkeys(slot.rank for slot in slots if slot.rank in failed_ranks)
         slots = [SlotCell(rank, None, (), "") for rank in failed]
     for slot in slots:
-        yield replace(slot, error=_("failed")) if slot.rank in failed_ranks else slot
+        yield replace(slot, error=failed_ranks[slot.rank]) if slot.rank in failed_ranks else slot
 
 
-def _note(node: NodeView, silence_s: float | None, *, has_ended: bool) -> str:
+def _host_figures(sample: HostSample) -> tuple[str, ...]:
+    """Return what is shown of a host itself; each empty where it is not known."""
+    received, sent = (
+        [*rates.values(), *(getattr(port, field) for port in sample.rdma or ())]
+        for rates, field in (
+            (sample.network_receive_bytes_per_s, "receive_bytes_per_s"),
+            (sample.network_transmit_bytes_per_s, "transmit_bytes_per_s"),
+        )
+    )
+    network = ""
+    if received or sent:
+        network = f"↓{rate_text(sum(received), 'B/s')} ↑{rate_text(sum(sent), 'B/s')}"
+    label = _("CPU")
+    cpu = "" if sample.cpu_percent is None else f"{label} {sample.cpu_percent:.0f}%"
+    return (cpu, network, *_figures(HostSample, figures_of(sample)))
+
+
+def _note(node: NodeView, silence_s: float | None, first_failed: str, *, has_ended: bool) -> str:
     """Return what there is to say of a node that is no problem yet; of a silent one that it is."""
     if silence_s is not None:
         return _("no word for {span}").format(span=symbols.duration(silence_s))
@@ -278,10 +320,15 @@ def _note(node: NodeView, silence_s: float | None, *, has_ended: bool) -> str:
         arrived = _(_ARRIVED[node.absence.has_come])
         said = without_log_head(line(node.absence.said))
         return f"{arrived} · {said}" if said else arrived
-    return line(node.message) if node.state is NodeStanding.STOPPED else ""
+    if node.state is not NodeStanding.STOPPED:
+        return ""
+    if not first_failed or first_failed == node.plan.name:
+        return line(node.message)
+    followed = _("followed {node}").format(node=line(first_failed))
+    return f"{followed} · {line(node.message)}" if node.message else followed
 
 
-def _problem(node: NodeView, failed_ranks: Collection[int | None], now: float, *, is_read: bool) -> str:
+def _problem(node: NodeView, failed_ranks: Mapping[int | None, str], now: float, *, is_read: bool) -> str:
     """Return what is wrong with a node itself, or, where its readings count, with its health; empty where nothing."""
     problem = line(node.message) if node.state.is_bad and not failed_ranks else ""
     if problem or node.unhealthy_since is None or not is_read:

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from dttui.app import BenchRow
 from dttui.tui.bench_lines import BenchSeries, heading_line, series_line
-from dttui.tui.widgets.metric_plots import axis_ticks
+from dttui.tui.widgets.plot_axes import axis_ticks
 from dttui.tui.widgets.regime_plot import rows_apart
 from tests.tui.bench_files import bench_report
 

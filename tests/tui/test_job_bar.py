@@ -41,7 +41,7 @@ async def test_a_key_leads_from_any_screen_to_the_job_that_runs() -> None:
         assert isinstance(app.screen, RunScreen)
         assert app.screen.directory == running.directory
         assert bar(app) == "", "its own screen tells of it"
-        assert "25% · " in str(app.screen.query_one("#title-right", Static).render())
+        assert " 25%  step 200 of 800" in str(app.screen.query_one("#run-progress", Static).render())
 
 
 async def test_of_two_jobs_each_leads_to_the_other() -> None:

@@ -78,3 +78,24 @@ def test_a_note_takes_the_place_of_what_the_host_reads() -> None:
 def test_nothing_of_a_host_leaves_the_row_as_it_is() -> None:
     for width in (80, 120, 200):
         assert drawn((replace(ROW, figures=("", "")),), width) == drawn((ROW,), width)
+
+
+def test_ranks_have_wider_bars_and_their_newest_loads_where_there_is_room() -> None:
+    rows = (replace(ROW, slots=tuple(replace(slot, memory=0.75) for slot in SLOTS), figures=("CPU 97%",)),)
+    tight, wide, tall = (Grid.for_rows(rows, *size) for size in ((80, 0), (200, 0), (120, 14)))
+    assert (tight.trend, tight.memory_bar) == (9, 0)
+    assert (wide.cells_a_line, wide.trend, wide.memory_bar) == (4, 15, 4), "in as many lines as before"
+    assert (tall.cells_a_line, tall.trend) == (2, 24), "in more lines, where there are some"
+    for grid in (tight, wide, tall):
+        lines = [text(line) for line in lines_of(rows[0], grid, lambda slot: (0, 50, 100) * 20)]
+        assert len(lines) == height_of(rows[0], grid)
+        assert max(map(cell_len, lines)) <= grid.width
+        assert f"50% {('▁▄█' * 20)[-grid.trend :]} " in lines[1]
+    assert "━━━─  71G" in text(lines_of(rows[0], wide)[1])
+
+
+def test_the_rank_that_others_wait_for_is_marked() -> None:
+    row = replace(ROW, slots=tuple(replace(slot, is_late=slot.rank == 3) for slot in SLOTS))
+    found = "".join(text(line) for line in lines_of(row, Grid.for_rows((row,), 120)))
+    assert "3⚠━━" in found
+    assert found.count("⚠") == 1

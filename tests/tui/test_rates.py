@@ -13,7 +13,7 @@ from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample
 from dttui.engine.alerts.alert_watch import AlertWatch
 from dttui.spec.models import Alert
 from dttui.tui.rows import cell_text
-from dttui.tui.widgets.metric_plots import axis_ticks
+from dttui.tui.widgets.plot_axes import axis_ticks
 
 KINDS: tuple[type, ...] = (GpuSample, HostSample, RankSample, Metric)
 RATES = {name: item for kind in KINDS for name, item in metrics_of(kind).items() if is_rate(item.unit.symbol)}

@@ -56,7 +56,7 @@ class ReplayScreen(RunScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer nothing that does something to the job."""
-        return action not in ("stop", "stacks") and super().check_action(action, parameters)
+        return action not in ("stop", "stacks", "restart", "shell") and super().check_action(action, parameters)
 
     def action_pause(self) -> None:
         """Stand still, or go on."""

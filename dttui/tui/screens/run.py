@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from dtagent.protocol.events import EventKind, JobState
-from dtagent.protocol.metric_fields import scaled
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.events import Resize
 from textual.screen import Screen
 from textual.widgets import Static, TabbedContent, TabPane
 from textual.widgets.button import ButtonVariant
@@ -22,7 +22,7 @@ from dttui.app import App, JobFollower
 from dttui.diagnosis import Diagnosis
 from dttui.errors import DttuiError, NotFinishedError
 from dttui.i18n import _
-from dttui.jobs import JobDirectory, JobView, PastLogs, board_widths, speed_of
+from dttui.jobs import ChosenPlots, EarlierRun, JobDirectory, JobView, PastLogs, board_widths
 from dttui.sanitize import clean
 from dttui.timestamps import elapsed_s
 from dttui.tui import symbols
@@ -31,13 +31,15 @@ from dttui.tui.checks import check_notes, show_checks, so_far
 from dttui.tui.commands import N_
 from dttui.tui.event_lines import event_line
 from dttui.tui.log_feed import Takes
-from dttui.tui.messages import NodesScrolled
+from dttui.tui.messages import JobLaunched, NodesScrolled
 from dttui.tui.node_rows import NodeRows
 from dttui.tui.plots import show_plots
 from dttui.tui.resting import is_covered
 from dttui.tui.rows import line
+from dttui.tui.run_head import newest_figures, progress_line
 from dttui.tui.screens.dialogs import ChoiceDialog, Question
 from dttui.tui.screens.job_logs import JobLogs
+from dttui.tui.screens.run_actions import restarted, use_shell
 from dttui.tui.screens.stacks import StacksDialog
 from dttui.tui.why import why
 from dttui.tui.widgets.check_board import CheckBoard
@@ -46,7 +48,6 @@ from dttui.tui.widgets.metric_plots import MetricPlots
 from dttui.tui.widgets.node_grid import NodeGrid
 from dttui.tui.widgets.prose import Prose
 from dttui.tui.widgets.title_bar import TitleBar
-from dttui.words import measure_name
 
 POLL_S = 0.25
 PLOT_S = 1.0
@@ -55,15 +56,20 @@ CONTROLLER_POLL_S = 5.0
 REMEDY_S = 30.0
 """How long it is shown what is to be done."""
 MOST_EVENTS = 500
+NODES_SHARE = 1 / 3
+"""Of the screen's lines, that nodes take where it shows more of each rank."""
+
+NODE_PANES = ("usual", "folded", "large")
+"""What room the nodes have."""
 
 _SCROLLED = {
-    "loss": "#run-nodes",
+    "loss": "#run-plots",
     "logs": "#log",
     "events": "#run-event-scroll",
     "why": "#run-why-scroll",
     "checks": "#run-check-scroll",
 }
-"""What the keys scroll while a tab is shown; the plots always fit."""
+"""What has the keys while a tab is shown."""
 
 
 class EventLines(Prose):
@@ -77,12 +83,25 @@ class RunScreen(Screen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("x", "stop", N_("stop"), id="run.stop", tooltip=N_("Stop the job, after a question")),
+        Binding(
+            "r",
+            "restart",
+            N_("restart"),
+            id="run.restart",
+            tooltip=N_("Go on from its newest checkpoint, as another job"),
+        ),
+        Binding("o", "shell", N_("shell"), id="run.shell", tooltip=N_("Open a shell on the node under the cursor")),
         Binding("k", "stacks", N_("stacks"), id="run.stacks", tooltip=N_("Ask where each rank stands in its code")),
-        Binding("1", "tab('loss')", N_("loss"), show=False, id="run.loss", tooltip=N_("Show loss and throughput")),
+        Binding("1", "tab('loss')", N_("plots"), show=False, id="run.loss", tooltip=N_("Show the plots")),
         Binding("2", "tab('logs')", N_("logs"), show=False, id="run.logs", tooltip=N_("Show the logs")),
         Binding("3", "tab('events')", N_("events"), show=False, id="run.events", tooltip=N_("Show what happened")),
         Binding("4", "tab('why')", N_("why"), show=False, id="run.why", tooltip=N_("Show why it failed")),
         Binding("5", "tab('checks')", N_("checks"), show=False, id="run.checks", tooltip=N_("Show the preflight")),
+        Binding("z", "zoom", N_("zoom"), id="run.zoom", tooltip=N_("Show the chosen plot alone, or all")),
+        Binding("l", "log", N_("log axis"), id="run.log", tooltip=N_("Have a logarithmic axis in the chosen plot")),
+        Binding(
+            "h", "fold", N_("fold hosts"), id="run.fold", tooltip=N_("Fold the nodes, give them all room, or usual")
+        ),
         Binding("escape", "app.pop_screen", N_("back"), id="run.back", tooltip=N_("Go back; a job that runs goes on")),
     ]
 
@@ -104,6 +123,10 @@ class RunScreen(Screen[None]):
         self._silence = ""
         """Why nobody knows what becomes of the job; empty while its controller does."""
         self._wants_end = False
+        self._node_pane = NODE_PANES[0]
+        self._names: tuple[str, ...] = ()
+        self._chosen_plots = ChosenPlots()
+        self._earlier: EarlierRun | None = None
 
     _past_logs: Callable[[str, Takes], PastLogs] | None = None
     """What has logs as they were at the time that is shown, where that is not now."""
@@ -129,10 +152,11 @@ class RunScreen(Screen[None]):
         """Lay out head, nodes and tabs."""
         yield TitleBar(Content(self.directory.job_id), job_id=self.directory.job_id)
         yield Static(id="run-status", markup=False)
+        yield Static(id="run-progress", markup=False)
         yield Prose(id="run-places")
         yield NodeGrid(id="run-nodes")
         with TabbedContent(id="run-tabs"):
-            with TabPane("1 " + _("Loss"), id="loss"):
+            with TabPane("1 " + _("Plots"), id="loss"):
                 yield MetricPlots(id="run-plots")
             with TabPane("2 " + _("Logs"), id="logs"):
                 yield JobLogs(self.directory, lambda: self.view, self._past_logs, id="run-logs")
@@ -149,16 +173,58 @@ class RunScreen(Screen[None]):
     def on_mount(self) -> None:
         """Begin to follow."""
         self.query_one("#run-event-scroll").anchor()
+        self.query_one(NodeGrid).trends = self._trend
         self.poll()
         self._timer = self.set_interval(POLL_S, self._poll_unless_covered)
         self._plot_timer = self.set_interval(PLOT_S, self._draw_plots)
         self.set_interval(WHY_S, self._refresh_why)
+        self._look_around()
         if not self.follower.is_over:
             self._listen()
 
+    def on_resize(self, event: Resize) -> None:
+        """Give the nodes as many lines as leave the plots theirs."""
+        self.query_one(NodeGrid).use_height(int(event.size.height * NODES_SHARE))
+
+    def _trend(self, row: int, slot: int) -> Sequence[int | None]:
+        return self.view.host_curves.trends.of(self._names[row], slot)
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer to stop, and to ask, only what has not ended."""
+        if action in ("zoom", "log"):
+            return not self.is_mounted or self.query_one(TabbedContent).active == "loss"
+        if action == "restart":
+            return self.follower.is_over
         return not self.follower.is_over if action in ("stop", "stacks") else True
+
+    def action_zoom(self) -> None:
+        """Show the chosen plot alone, or all."""
+        plots = self.query_one(MetricPlots)
+        plots.focus()
+        plots.action_zoom()
+
+    def action_log(self) -> None:
+        """Have a logarithmic axis in the chosen plot, or a linear one."""
+        self.query_one(MetricPlots).action_log()
+
+    def action_fold(self) -> None:
+        """Fold the nodes, then give them all the room, then what is usual."""
+        self._fold(NODE_PANES[(NODE_PANES.index(self._node_pane) + 1) % len(NODE_PANES)])
+        self._remember()
+
+    def _fold(self, pane: str) -> None:
+        self._node_pane = pane if pane in NODE_PANES else NODE_PANES[0]
+        for name in NODE_PANES:
+            self.set_class(name == self._node_pane, f"-nodes-{name}")
+
+    @on(MetricPlots.Rescaled)
+    def _remember(self) -> None:
+        logs = sorted(self.query_one(MetricPlots).logs)
+        self._face.remember("run", {"nodes": self._node_pane, "log": logs})
+
+    @on(MetricPlots.Zoomed)
+    def _plot_zoomed(self, event: MetricPlots.Zoomed) -> None:
+        self.set_class(event.is_alone, "-zoomed")
 
     def action_tab(self, name: str) -> None:
         """Show a tab, and let the keys scroll what is in it."""
@@ -168,10 +234,32 @@ class RunScreen(Screen[None]):
     @on(TabbedContent.TabActivated)
     def _tab_shown(self, event: TabbedContent.TabActivated) -> None:
         self.set_class(event.pane.id == "why", "-on-why")
+        self._draw_plots()
+        self.refresh_bindings()
 
     def action_stacks(self) -> None:
         """Show where the ranks stand."""
         self.app.push_screen(StacksDialog(lambda: self._attachments.stacks(self.directory)))
+
+    @on(NodeGrid.Opened)
+    def _show_logs_of(self, event: NodeGrid.Opened) -> None:
+        logs = self.query_one(JobLogs)
+        logs.offer_logs()
+        logs.choose_node(self._names[event.row])
+        self.action_tab("logs")
+
+    def action_shell(self) -> None:
+        """Step aside for a shell on the node under the cursor."""
+        row = self.query_one(NodeGrid).cursor
+        if row < len(self._names):
+            use_shell(self.app, self._face, self.directory, self.view.nodes[self._names[row]])
+
+    @work
+    async def action_restart(self) -> None:
+        """Ask, and have the job go on as another one."""
+        directory = await restarted(self.app, self._face, self.directory, self._job_name())
+        if directory is not None:
+            self.post_message(JobLaunched(directory))
 
     @work
     async def action_stop(self) -> None:
@@ -221,6 +309,17 @@ class RunScreen(Screen[None]):
             choices[:0] = [("cancel", _("Keep running"), "default"), ("graceful", _("Stop the job"), "primary")]
         return Question(text.format(name=self._job_name()), choices)
 
+    @work(group="plots")
+    async def _look_around(self) -> None:
+        """Find out how the screen was left, which plots the job wants, and how it went the last time."""
+        left = await asyncio.to_thread(self._face.remembered, "run")
+        self._fold(str(left.get("nodes")))
+        self.query_one(MetricPlots).use_logs(map(str, left["log"]) if isinstance(left.get("log"), list) else ())
+        self._chosen_plots = await asyncio.to_thread(self._face.chosen_plots, self.directory)
+        self._draw_plots()
+        self._earlier = await asyncio.to_thread(self._face.earlier_run, self.directory)
+        self._draw_plots()
+
     @work(group="listen")
     async def _listen(self) -> None:
         """Be there for the controller's questions, also of one that takes over, and notice when there is none."""
@@ -268,6 +367,7 @@ class RunScreen(Screen[None]):
     @on(NodesScrolled)
     def _show_nodes(self) -> None:
         grid = self.query_one(NodeGrid)
+        self._names = tuple(self.view.nodes)
         rows = self._node_rows.of(self.view, grid.shown, is_over=self.follower.is_over, now=self._now())
         grid.set_rows(rows)
 
@@ -293,7 +393,7 @@ class RunScreen(Screen[None]):
         ]
         if view.started_at is not None:
             left.append(Content(f"  {symbols.clock(elapsed_s(view.started_at, view.ended_at or self._now()))}"))
-        self.query_one(TitleBar).show(Content("").join(left), self._newest())
+        self.query_one(TitleBar).show(Content("").join(left), newest_figures(view, is_narrow=self.has_class("-narrow")))
         status = self.query_one("#run-status", Static)
         self.set_class(self.follower.is_over, "-over")
         for final in ("SUCCEEDED", "FAILED", "CANCELLED"):
@@ -302,6 +402,10 @@ class RunScreen(Screen[None]):
         text = self._status()
         if not text.is_same(status.content if isinstance(status.content, Content) else Content("")):
             status.update(text)
+        told = progress_line(view, self.size.width - 2, self._now(), is_over=self.follower.is_over)
+        progress = self.query_one("#run-progress", Static)
+        progress.display = bool(told)
+        progress.update(told, layout=False)
 
     def _status(self) -> Content:
         view = self.view
@@ -333,32 +437,6 @@ class RunScreen(Screen[None]):
         lines = [line(text) for text in self.view.places(str(self.directory.path))]
         for selector in ("#run-places", "#why-places"):
             self.query_one(selector, Prose).show(Content("\n").join(Content(text) for text in lines))
-
-    def _newest(self) -> Content:
-        metric = self.view.newest_metric
-        if metric is None:
-            return Content("")
-        is_narrow = self.has_class("-narrow")
-        pieces: list[Content] = []
-        measure, speed = speed_of(metric) or ("", None)
-        for name, value in (
-            (_("step"), None if metric.step is None else f"{metric.step:,}"),
-            (_("epoch"), None if metric.step is not None or metric.epoch is None else symbols.number(metric.epoch)),
-            (_("loss"), None if metric.loss_as_told is None else symbols.number(metric.loss_as_told)),
-            (measure_name(measure), None if speed is None else scaled(speed)),
-        ):
-            if value is not None and len(pieces) < (2 if is_narrow else 3):
-                pieces.append(Content.assemble((f"{name} ", "$muted"), (value, "bold")))
-        if (share := self.view.communication) is not None and not is_narrow:
-            known = _("estimated {share:.0f}%").format(share=share.estimated) if share.estimated is not None else ""
-            name = _("communication")
-            told = (f"{name} ", "$muted"), (f"{share.measured:.0f}%", "bold")
-            pieces.append(Content.assemble(*told, f" ({known})" if known else ""))
-        progress = self.view.training_progress
-        if progress is not None and not self.follower.is_over:
-            words = progress.words()
-            pieces.insert(0, Content(words[0] if is_narrow else " · ".join(words)).stylize("bold"))
-        return Content("   ").join(pieces)
 
     def _show_events(self) -> None:
         # The outcome says again what the last state said.
@@ -418,7 +496,9 @@ class RunScreen(Screen[None]):
     def _draw_plots(self) -> None:
         if is_covered(self):
             return
-        self._has_plots = show_plots(self.query_one(MetricPlots), self.view)
+        if self.query_one(TabbedContent).active == "loss":
+            plots, wanted = self.query_one(MetricPlots), self._chosen_plots
+            self._has_plots = show_plots(plots, self.view, wanted, self._earlier)
 
     def _job_name(self) -> str:
         return line(self.view.plan.job_name) if self.view.plan is not None else self.directory.job_id

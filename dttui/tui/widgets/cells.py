@@ -29,6 +29,7 @@ class Part(Enum):
     PROBLEM = "problem"
 
 
+_LEVELS = "▁▂▃▄▅▆▇█"
 Piece = tuple[str, "Part | str"]
 """Text, and what it is: a Part, or a theme variable of a state."""
 
@@ -58,6 +59,14 @@ def bar(fraction: float, width: int) -> tuple[str, str]:
     whole, half = divmod(round(share * width * 2), 2)
     filled = "━" * whole + "╸" * half
     return filled, "─" * (width - len(filled))
+
+
+def sparkline(values: Sequence[int | None], width: int) -> str:
+    """Return the newest of some percentages as bars of one row, the last on the right; of one not known a gap."""
+    newest = values[-width:] if width > 0 else ()
+    top = len(_LEVELS) - 1
+    bars = (" " if value is None else _LEVELS[min(top, max(0, value) * top // 100)] for value in newest)
+    return "".join(bars).rjust(width)
 
 
 def labelled(pairs: Sequence[tuple[str, Content]]) -> list[Content]:

@@ -119,6 +119,11 @@ class LogPanel(Vertical):
             select.value = node
         self._offer_streams(node, stream or ALL_STREAMS)
 
+    def choose_node(self, node: str) -> None:
+        """Show all that a node prints, as if a person had chosen it here."""
+        if node in self._sources:
+            self.query_one("#log-node", Select).value = node
+
     def processes(self, node: str | None) -> tuple[str, ...]:
         """Return the names of what writes logs on a node, or on all."""
         sources = self._sources.values() if node is None else filter(None, [self._sources.get(node)])

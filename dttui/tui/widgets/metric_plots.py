@@ -1,169 +1,272 @@
-"""The curves of a job, side by side."""
+"""The curves of a job in a grid, one of them at full size where a person wants that: Line API, drawn when they grew."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
-from dtagent.protocol.metric_fields import scale_of, with_unit
-from textual.app import ComposeResult
-from textual.color import Color
-from textual.containers import HorizontalScroll
-from textual.content import Content
-from textual.widget import Widget
-from textual.widgets import Static
-from textual_plotext import PlotextPlot
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
 
-Points = Sequence[tuple[float, float]]
-"""(position, value), in order."""
+from dttui.tui.commands import N_
+from dttui.tui.widgets.cells import Part, fit, painted
+from dttui.tui.widgets.plot import AXIS, CHOSEN, CURVE, GHOST, LABEL, LEAST_ROWS, RAW, TITLE, VALUE, Plot, plot_lines
 
-MOST_POINTS = 400
-"""Drawn of a curve; a terminal has fewer columns than that."""
 LEAST_WIDTH = 38
 """Of a plot: even a narrow screen has room for two."""
-TICKS = 6
-"""Steps between labels on an axis, at most."""
+SHAPE = 4.0
+"""Cells across for each down that a plot has at best: a cell is twice as high as wide."""
+COLOURS = ("loss", "speed", "host", "heat", "other")
+"""What curves are of, for their colour."""
 
 
-class Plot(NamedTuple):
-    """One curve."""
+class PlotPlace(NamedTuple):
+    """Where a plot is in the grid, in cells."""
 
-    name: str
-    """Of the plot; the theme has a colour for some."""
-    title: str
-    points: Points
-    is_whole: bool
-    """Whether positions are whole numbers."""
-    unit: str = ""
-    """Symbol of a rate's, where the title does not name it."""
+    left: int
+    top: int
+    width: int
+    height: int
 
 
-class MetricPlots(HorizontalScroll, can_focus=False):
-    """Plots side by side; where there are more than fit, they scroll. A curve is drawn again only when it grew."""
+class MetricPlots(ScrollView, can_focus=True):
+    """Shows plots in the order it is given; arrows choose one, enter shows it alone, and each has its own axis."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "choose(-1)", show=False, id="plots.before", tooltip=N_("Choose the plot before")),
+        Binding("right", "choose(1)", show=False, id="plots.after", tooltip=N_("Choose the next plot")),
+        Binding("up", "choose_row(-1)", show=False, id="plots.above", tooltip=N_("Choose the plot above")),
+        Binding("down", "choose_row(1)", show=False, id="plots.below", tooltip=N_("Choose the plot below")),
+        Binding("enter", "zoom", N_("zoom"), show=False, id="plots.zoom", tooltip=N_("Show one plot alone, or all")),
+        Binding("escape", "unzoom", show=False, id="plots.all", tooltip=N_("Show all plots again")),
+    ]
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        *(f"metric-plots--{part}" for part in (AXIS, LABEL, TITLE, CHOSEN, VALUE, GHOST, Part.MUTED.value)),
+        *(f"metric-plots--{part}-{colour}" for part in (RAW, CURVE) for colour in COLOURS),
+    }
+
+    @dataclass
+    class Zoomed(Message):
+        """One plot is shown alone, or all are again."""
+
+        is_alone: bool
+
+    @dataclass
+    class Rescaled(Message):
+        """Other plots than before have a logarithmic axis."""
+
+        names: frozenset[str]
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self._widgets: dict[str, PlotextPlot] = {}
-        self._drawn: dict[str, object] = {}
-
-    def compose(self) -> ComposeResult:
-        """Lay out what stands there while there is nothing to draw."""
-        yield Static(id="no-metrics")
+        self._plots: tuple[Plot, ...] = ()
+        self._places: list[PlotPlace] = []
+        self._note = self._legend = ""
+        self._logs: frozenset[str] = frozenset()
+        self._chosen = ""
+        self._is_alone = False
+        self._drawn: dict[str, tuple[object, list[Strip]]] = {}
 
     def on_mount(self) -> None:
         """Follow the theme."""
-        self.app.theme_changed_signal.subscribe(self, lambda _theme: self._drawn.clear())
+        self.app.theme_changed_signal.subscribe(self, lambda _theme: self._forget())
 
-    def show(self, plots: Sequence[Plot], *, note: str) -> None:
-        """Draw the curves.
+    def show(self, plots: Sequence[Plot], *, note: str, legend: str = "") -> None:
+        """Show curves, and draw again those that have changed.
 
         Args:
-            plots: one a curve, the first on the left.
-            note: what is to be said beside them; empty for nothing.
+            plots: one a curve, the first at the top left.
+            note: what is to be said above them; empty for nothing.
+            legend: what the dashed curves are.
         """
-        told = self.query_one("#no-metrics", Static)
-        told.update(Content.styled(note, "$muted"))
-        told.display = bool(note)
-        before: Widget = told
-        named = {plot.name for plot in plots}
-        for name, drawn in self._widgets.items():
-            drawn.display = name in named
-        for plot in plots:
-            widget = self._widgets.get(plot.name)
-            if widget is None:
-                widget = self._widgets[plot.name] = PlotextPlot(id=f"plot-{plot.name}")
-                self.mount(widget, after=before)
-            before = widget
-            state = (self.app.current_theme.name, len(plot.points), plot.points[-1:], plot.title)
-            if self._drawn.get(plot.name) != state:
-                self._drawn[plot.name] = state
-                self._draw(widget, plot)
-        self._fit()
+        before = {plot.name: plot for plot in self._plots}
+        is_as_before = [*before] == [plot.name for plot in plots] and (note, legend) == (self._note, self._legend)
+        self._plots, self._note, self._legend = tuple(plots), note, legend
+        if self._chosen not in (plot.name for plot in plots):
+            self._chosen = plots[0].name if plots else ""
+            if self._is_alone:
+                self.action_zoom()
+        if not is_as_before:
+            self._lay_out()
+            return
+        for plot, place in self._placed:
+            if before[plot.name] != plot:
+                left, top = place.left - self.scroll_offset.x, place.top - self.scroll_offset.y
+                self.refresh(Region(left, top, place.width, place.height))
 
-    def action_scroll_left(self) -> None:
-        """Show those on the left: a step that a key makes is as wide as the screen."""
-        self.scroll_page_left()
+    @property
+    def is_alone(self) -> bool:
+        """Whether one plot is shown alone."""
+        return self._is_alone
 
-    def action_scroll_right(self) -> None:
-        """Show those on the right."""
-        self.scroll_page_right()
+    @property
+    def logs(self) -> frozenset[str]:
+        """Plots that have a logarithmic axis."""
+        return self._logs
+
+    def use_logs(self, names: Iterable[str]) -> None:
+        """Have a logarithmic axis in these plots."""
+        self._logs = frozenset(names)
+        self.refresh()
+
+    def action_choose(self, step: int) -> None:
+        """Choose a plot before or behind; of one that is shown alone, show that alone."""
+        names = [plot.name for plot in self._plots]
+        if names:
+            self._choose(names[(names.index(self._chosen) + step) % len(names)])
+
+    def action_choose_row(self, step: int) -> None:
+        """Choose the nearest plot above or below."""
+        if self._is_alone or not self._places:
+            self.action_choose(step)
+            return
+        here = next(place for plot, place in self._placed if plot.name == self._chosen)
+        tops = sorted({place.top for place in self._places if (place.top - here.top) * step > 0}, reverse=step < 0)
+        if tops:
+            middle = here.left + here.width / 2
+            row = [(plot.name, place) for plot, place in self._placed if place.top == tops[0]]
+            self._choose(min(row, key=lambda found: abs(found[1].left + found[1].width / 2 - middle))[0])
+
+    def action_zoom(self) -> None:
+        """Show the chosen plot alone, or all again."""
+        self._is_alone = not self._is_alone and bool(self._plots)
+        self._lay_out()
+        self.post_message(self.Zoomed(self._is_alone))
+
+    def action_unzoom(self) -> None:
+        """Show all."""
+        self.action_zoom()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer the way back only from one plot."""
+        return self._is_alone if action == "unzoom" else True
+
+    def action_log(self) -> None:
+        """Have a logarithmic axis in the chosen plot, or a linear one."""
+        if self._chosen:
+            self.use_logs(self._logs ^ {self._chosen})
+            self.post_message(self.Rescaled(self._logs))
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose a plot; show the one that is chosen alone, or all again."""
+        x, y = event.x + self.scroll_offset.x, event.y + self.scroll_offset.y
+        for plot, place in self._placed:
+            if place.left <= x < place.left + place.width and place.top <= y < place.top + place.height:
+                if plot.name == self._chosen:
+                    self.action_zoom()
+                else:
+                    self._choose(plot.name)
+
+    def on_focus(self) -> None:
+        """Show which plot keys are about."""
+        self.refresh()
+
+    def on_blur(self) -> None:
+        """Show no more."""
+        self.refresh()
 
     def on_resize(self) -> None:
-        """Show as many as there is room for."""
-        self._fit()
+        """Lay them out anew."""
+        self._lay_out()
 
-    def _fit(self) -> None:
-        count = sum(widget.display for widget in self._widgets.values())
-        self.can_focus = self.size.width < count * LEAST_WIDTH
-        width = self.size.width // max(1, self.size.width // LEAST_WIDTH) if self.can_focus else "1fr"
-        for widget in self._widgets.values():
-            widget.styles.width = width
+    def render_line(self, y: int) -> Strip:
+        """Return one line of what can be seen."""
+        line, width = y + self.scroll_offset.y, self.size.width
+        if self._note and line == 0:
+            pieces = [(f" {fit(self._note, width - 1)}", Part.MUTED)]
+            return painted(self, "metric-plots", pieces, self.rich_style, width)
+        strips = [
+            self._lines(plot, place)[line - place.top]
+            for plot, place in self._placed
+            if place.top <= line < place.top + place.height
+        ]
+        return Strip.join(strips).adjust_cell_length(width, self.rich_style)
 
-    def _draw(self, widget: PlotextPlot, plot: Plot) -> None:
-        widget.border_title = Content(plot.title)
-        thin = _thinned(plot.points)
-        plt = widget.plt
-        clear(plt)
-        places, values = [place for place, _value in thin], [value for _place, value in thin]
-        for axis, ticks in (
-            (plt.xticks, axis_ticks(min(places), max(places), is_whole=plot.is_whole)),
-            (plt.yticks, axis_ticks(min(values), max(values), unit=plot.unit)),
-        ):
-            axis([place for place, _label in ticks], [label for _place, label in ticks])
-        variables = self.app.theme_variables
-        rgb = Color.parse(variables.get(f"plot-{plot.name}", variables["plot-other"])).rgb
-        plt.plot(places, values, marker="braille", color=rgb)
-        if len(thin) == 1:
-            plt.scatter([thin[0][0]], [thin[0][1]], marker="dot", color=rgb)
-        widget.refresh()
+    @property
+    def _shown(self) -> list[Plot]:
+        return [plot for plot in self._plots if not self._is_alone or plot.name == self._chosen]
+
+    @property
+    def _placed(self) -> list[tuple[Plot, PlotPlace]]:
+        """What is shown, and where; nothing while there is no room, as behind another tab."""
+        return list(zip(self._shown, self._places, strict=False))
+
+    def _choose(self, name: str) -> None:
+        self._chosen = name
+        if self._is_alone:
+            self._lay_out()
+        else:
+            for plot, place in self._placed:
+                if plot.name == name:
+                    self.scroll_to_region(Region(*place), animate=False)
+        self.refresh()
+
+    def _lay_out(self) -> None:
+        width, height = self.size
+        top = bool(self._note)
+        self._places = places(len(self._shown), width, height - top, top)
+        bottom = max((place.top + place.height for place in self._places), default=top)
+        self.virtual_size = Size(width, bottom)
+        self.refresh()
+
+    def _lines(self, plot: Plot, place: PlotPlace) -> list[Strip]:
+        """Return the lines of a plot, as they were drawn last where nothing has changed."""
+        is_chosen = self.has_focus and plot.name == self._chosen
+        state = (plot, place.width, place.height, plot.name in self._logs, is_chosen, self._legend)
+        known = self._drawn.get(plot.name)
+        if known is not None and known[0] == state:
+            return known[1]
+        lines = plot_lines(
+            plot, place.width, place.height, is_log=plot.name in self._logs, is_chosen=is_chosen, legend=self._legend
+        )
+        strips = [painted(self, "metric-plots", pieces, self.rich_style, place.width) for pieces in lines]
+        self._drawn[plot.name] = state, strips
+        return strips
+
+    def _forget(self) -> None:
+        self._drawn.clear()
+        self.refresh()
 
 
-def clear(plt: Any) -> None:
-    """Take everything off a plot but the axes below and at the left."""
-    plt.clear_data()
-    plt.clear_figure()
-    plt.grid(False, False)
-    plt.xaxes(True, False)
-    plt.yaxes(True, False)
+def places(count: int, width: int, height: int, top: int = 0) -> list[PlotPlace]:
+    """Return where so many plots are, in rows: all of them if there is room, of a shape that reads well.
 
-
-def axis_ticks(low: float, high: float, *, is_whole: bool = False, unit: str = "") -> list[tuple[float, str]]:
-    """Return the round numbers from `low` to `high`, some two to seven, with labels that differ from each other.
-
-    Args:
-        low: least value shown.
-        high: greatest value shown; where it is the same, that one is labelled.
-        is_whole: whether there is nothing between whole numbers.
-        unit: symbol of a rate's, which each label has then.
+    The first row has what is left over, so that the first plots are the widest; where not all fit, rows below are
+    scrolled to, and the first ones are full.
     """
-    span = high - low
-    if span <= 0 or not math.isfinite(span):
-        return [(low, _label(low, 1.0 if is_whole else abs(low) / 1000 or 1.0, low, unit))]
-    step = 10.0 ** math.floor(math.log10(span / TICKS))
-    step *= next(factor for factor in (1, 2, 5, 10) if span / (step * factor) <= TICKS)
-    step = max(1.0, step) if is_whole else step
-    # What a float is off by must not cost the last one.
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    greatest = max(abs(low), abs(high))
-    return [(index * step, _label(index * step, step, greatest, unit)) for index in range(first, last + 1)]
+    if count == 0 or width <= 0 or height <= 0:
+        return []
+    most = max(1, min(count, width // LEAST_WIDTH))
+    fitting = [columns for columns in range(1, most + 1) if -(-count // columns) * LEAST_ROWS <= height]
+    if fitting:
+        columns = min(fitting, key=lambda number: abs(math.log(_shape(count, number, width, height) / SHAPE)))
+        rows = -(-count // columns)
+        sizes = _shares(count, rows)
+        heights = _shares(height, rows)[::-1]
+    else:
+        rows = -(-count // most)
+        sizes = [min(most, count - row * most) for row in range(rows)]
+        heights = [max(1, height // max(1, height // LEAST_ROWS))] * rows
+    found = []
+    for size, tall in zip(sizes, heights, strict=True):
+        left = 0
+        for wide in _shares(width, size):
+            found.append(PlotPlace(left, top, wide, tall))
+            left += wide
+        top += tall
+    return found
 
 
-def _label(value: float, step: float, greatest: float, unit: str) -> str:
-    """Return a number in as many digits as tell it from one a `step` away, scaled as suits the greatest."""
-    if not math.isfinite(value):
-        return str(value)
-    if 0 < greatest < 1e-3:
-        digits = max(0, math.floor(math.log10(greatest)) - math.floor(math.log10(step)))
-        return with_unit(f"{value:.{digits}e}", "", unit)
-    divisor, prefix = scale_of(greatest)
-    digits = max(0, -math.floor(math.log10(step / divisor) + 1e-9))
-    return with_unit(f"{value / divisor:,.{digits}f}", prefix, unit)
+def _shape(count: int, columns: int, width: int, height: int) -> float:
+    return (width / columns) / (height / -(-count // columns))
 
 
-def _thinned(points: Points) -> Points:
-    if len(points) <= MOST_POINTS:
-        return points
-    stride = -(-len(points) // MOST_POINTS)
-    thin = list(points[::stride])
-    return thin if thin[-1] == points[-1] else [*thin, points[-1]]
+def _shares(whole: int, parts: int) -> list[int]:
+    """Return whole numbers that add up, none of which is one more than another; the larger ones last."""
+    return [whole * (part + 1) // parts - whole * part // parts for part in range(parts)]

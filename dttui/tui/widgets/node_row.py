@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, zip_longest
@@ -10,9 +11,15 @@ from rich.cells import cell_len
 
 from dttui.i18n import _
 from dttui.tui.symbols import StateWord
-from dttui.tui.widgets.cells import Part, Piece, bar, fit
+from dttui.tui.widgets.cells import Part, Piece, bar, fit, sparkline
 
-BAR_WIDTH = 4
+BAR_WIDTH, WIDE_BAR = 4, 12
+MEMORY_BAR = 4
+TREND, LEAST_TREND = 24, 6
+"""Readings that are drawn beside a load where there is room, and the fewest that tell anything."""
+TREND_PART = "trend"
+WANTED = MEMORY_BAR + LEAST_TREND + 4
+"""Cells that each rank is to have for bars and readings, where there are lines enough."""
 GAP = 2
 NARROW = 100
 """Below this many cells a node's ranks begin on a line of their own."""
@@ -30,6 +37,10 @@ class SlotCell:
     texts: tuple[str, ...]
     """Load, memory and what else there is; each empty where it is not known."""
     error: str
+    memory: float | None = None
+    """Which share of its memory is in use."""
+    is_late: bool = False
+    """Whether the others wait for it."""
 
     @property
     def is_blank(self) -> bool:
@@ -74,6 +85,11 @@ class NodeRow:
         """Whether anything was read of a slot."""
         return any(not slot.is_blank for slot in self.slots)
 
+    @cached_property
+    def reads_memory(self) -> bool:
+        """Whether it is known of any slot which share of its memory is in use."""
+        return any(slot.memory is not None for slot in self.slots)
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -93,10 +109,22 @@ class Grid:
     """Of a row."""
     figures: tuple[int, ...] = ()
     """Widths of what hosts read, the first of them for which there is room; 0 where no host has it."""
+    bar: int = BAR_WIDTH
+    reads_memory: bool = False
+    """Whether it is known of any slot which share of its memory is in use."""
+    memory_bar: int = 0
+    trend: int = 0
+    """Of the newest loads."""
 
     @classmethod
-    def for_rows(cls, rows: tuple[NodeRow, ...], width: int) -> Grid:
-        """Return the widths that these rows need."""
+    def for_rows(cls, rows: tuple[NodeRow, ...], width: int, height: int = 0) -> Grid:
+        """Return the widths that these rows need, and what more they have room for.
+
+        Args:
+            rows: all of them.
+            width: cells.
+            height: lines that they may take; what they need at least they have in any case.
+        """
         labels = {row.labels for row in rows if row.has_readings}
         columns = zip_longest(_HEADED, *(row.text_widths for row in rows), fillvalue=0)
         grid = cls(
@@ -108,12 +136,40 @@ class Grid:
             texts=tuple(max(column) for column in columns),
             labels=labels.pop() if len(labels) == 1 else (_("load"), _("mem")) if labels else None,
             most_slots=max((len(row.slots) for row in rows), default=0),
+            reads_memory=any(row.reads_memory for row in rows),
         )
         figures = zip_longest(*(row.figures for row in rows), fillvalue="")
         widths = [max(map(cell_len, column)) for column in figures]
         ends = accumulate((size + GAP if size else 0 for size in widths), initial=grid.head)
         next(ends)
-        return replace(grid, figures=tuple(size for size, end in zip(widths, ends, strict=True) if end <= width))
+        grid = replace(grid, figures=tuple(size for size, end in zip(widths, ends, strict=True) if end <= width))
+        return grid.widened(rows, height) if grid.labels is not None else grid
+
+    def widened(self, rows: tuple[NodeRow, ...], height: int) -> Grid:
+        """Return the same with what there is room for in as many lines, and in more where so many may be had."""
+        lines = -(-self.most_slots // self.cells_a_line)
+        found = self._with_room(lines)
+        while found.extra < WANTED and lines < self.most_slots and len(rows) * lines < height:
+            lines += 1
+            wider = self._with_room(lines)
+            if 1 + sum(height_of(row, wider) for row in rows) > height:
+                break
+            found = wider
+        return found
+
+    def _with_room(self, lines: int) -> Grid:
+        """Return the same with what there is room for where ranks take so many lines."""
+        room = (self.width - self.indent) // -(-self.most_slots // lines) - self.cell
+        memory = MEMORY_BAR if self.reads_memory and room > MEMORY_BAR + 1 + LEAST_TREND else 0
+        room -= memory + bool(memory)
+        trend = min(TREND, room - 1) if room > LEAST_TREND else 0
+        room -= trend + bool(trend)
+        return replace(self, memory_bar=memory, trend=trend, bar=self.bar + max(0, min(WIDE_BAR - self.bar, room)))
+
+    @property
+    def extra(self) -> int:
+        """Cells of a rank that it would do without."""
+        return self.bar - BAR_WIDTH + self.memory_bar + self.trend
 
     @property
     def head(self) -> int:
@@ -133,7 +189,8 @@ class Grid:
     @property
     def cell(self) -> int:
         """Width of a rank's cell with the gap after it."""
-        return self.rank + 1 + BAR_WIDTH + sum(width + 1 for width in self.texts if width) + GAP
+        bars = self.bar + sum(width + 1 for width in (self.memory_bar, self.trend) if width)
+        return self.rank + 1 + bars + sum(width + 1 for width in self.texts if width) + GAP
 
     @property
     def cells_a_line(self) -> int:
@@ -146,12 +203,18 @@ def heading(grid: Grid) -> list[list[Piece]]:
     if grid.labels is None:
         return []
     load, memory = grid.labels
-    texts = (" " * grid.rank, fit(load, BAR_WIDTH + 1 + grid.texts[0]), fit(memory, grid.texts[1], right=True))
+    loads = grid.bar + 1 + grid.texts[0] + (grid.trend + 1 if grid.trend else 0)
+    memories = grid.texts[1] + (grid.memory_bar + 1 if grid.memory_bar else 0)
+    texts = (" " * grid.rank, fit(load, loads), fit(memory, memories, right=not grid.memory_bar))
     cells = fit(" ".join(texts), grid.cell) * min(grid.cells_a_line, grid.most_slots)
     return [[(" " * grid.indent + cells, Part.MUTED)]]
 
 
-def lines_of(row: NodeRow, grid: Grid) -> list[list[Piece]]:
+Trend = Callable[[int], Sequence[int | None]]
+"""The newest loads of a slot in percent, by its place in the row."""
+
+
+def lines_of(row: NodeRow, grid: Grid, trend: Trend = lambda slot: ()) -> list[list[Piece]]:
     """Return the row's lines, in pieces."""
     head: list[Piece] = [
         (" ★ " if row.is_master else "   ", Part.MASTER),
@@ -169,7 +232,11 @@ def lines_of(row: NodeRow, grid: Grid) -> list[list[Piece]]:
         figures = zip((*row.figures, *[""] * len(grid.figures)), grid.figures, strict=False)
         head += [(fit(text, size) + " " * GAP, Part.PLAIN) for text, size in figures if size]
     slots = [
-        [piece for slot in row.slots[start : start + grid.cells_a_line] for piece in _cell(slot, grid)]
+        [
+            piece
+            for place, slot in enumerate(row.slots[start : start + grid.cells_a_line], start)
+            for piece in _cell(slot, grid, trend(place) if grid.trend else ())
+        ]
         for start in range(0, len(row.slots), grid.cells_a_line)
     ]
     indent: list[Piece] = [(" " * grid.indent, Part.PLAIN)]
@@ -207,15 +274,24 @@ def _pad(pieces: list[Piece], width: int) -> list[Piece]:
     return [*pieces, (" " * (width - used), Part.PLAIN)]
 
 
-def _cell(slot: SlotCell, grid: Grid) -> list[Piece]:
+def _cell(slot: SlotCell, grid: Grid, loads: Sequence[int | None]) -> list[Piece]:
     rank: Piece = (f"{slot.rank:>{grid.rank}} ", Part.MUTED)
+    if slot.is_late:
+        rank = (f"{slot.rank:>{grid.rank}}⚠", Part.PROBLEM)
     room = grid.cell - grid.rank - 1
     if slot.error:
         return [rank, (fit(f"⚠ {slot.error}", room - GAP), Part.PROBLEM), (" " * GAP, Part.PLAIN)]
     if slot.is_blank:
         return [rank, (fit("–", room), Part.MUTED)]
-    filled, empty = bar(slot.load or 0.0, BAR_WIDTH)
-    figures = "".join(
-        f" {fit(text, width, right=True)}" for text, width in zip(slot.texts, grid.texts, strict=True) if width
-    )
-    return [rank, (filled, Part.BAR), (empty, Part.TRACK), (figures + " " * GAP, Part.PLAIN)]
+    texts = [fit(text, width, right=True) for text, width in zip_longest(slot.texts, grid.texts, fillvalue="") if width]
+    pieces: list[Piece] = [rank, *_bar(slot.load, grid.bar), (f" {texts[0]}", Part.PLAIN)]
+    if grid.trend:
+        pieces.append((f" {sparkline(loads, grid.trend)}", TREND_PART))
+    if grid.memory_bar:
+        pieces += [(" ", Part.PLAIN), *_bar(slot.memory, grid.memory_bar)]
+    return [*pieces, ("".join(f" {text}" for text in texts[1:]) + " " * GAP, Part.PLAIN)]
+
+
+def _bar(share: float | None, width: int) -> list[Piece]:
+    filled, empty = bar(share or 0.0, width)
+    return [(filled, Part.BAR), (empty, Part.TRACK)]

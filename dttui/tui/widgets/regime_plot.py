@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from textual.app import RenderResult
 from textual.color import Color
 from textual.content import Content
 from textual_plotext import PlotextPlot
 
-from dttui.tui.widgets.metric_plots import Points, axis_ticks, clear
+from dttui.tui.widgets.plot import Points
+from dttui.tui.widgets.plot_axes import axis_ticks
 
 AXIS_ROWS = 2
 """Of the axis below and its labels."""
@@ -49,7 +50,7 @@ class RegimePlot(PlotextPlot):
         self._drawn = state
         self.border_title = title
         plt = self.plt
-        clear(plt)
+        _clear(plt)
         values = [value for part in stretches for _place, value in part.points]
         if values:
             plt.xticks([place for place, _label in ticks], [label for _place, label in ticks])
@@ -72,6 +73,15 @@ class RegimePlot(PlotextPlot):
         if upward:
             self.plt.yticks([place for place, _label in upward], [label for _place, label in upward])
         return super().render()
+
+
+def _clear(plt: Any) -> None:
+    """Take everything off a plot but the axes below and at the left."""
+    plt.clear_data()
+    plt.clear_figure()
+    plt.grid(False, False)
+    plt.xaxes(True, False)
+    plt.yaxes(True, False)
 
 
 def rows_apart(ticks: Sequence[tuple[float, str]], highest: float, rows: int) -> Sequence[tuple[float, str]]:

@@ -1,0 +1,120 @@
+"""A plot as lines of text, and the places of several in a grid."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from dttui.tui.widgets.braille import Canvas
+from dttui.tui.widgets.cells import sparkline
+from dttui.tui.widgets.metric_plots import LEAST_WIDTH, places
+from dttui.tui.widgets.plot import CURVE, GHOST, LEAST_ROWS, RAW, Plot, plot_lines
+
+FALLING = [(float(step), 5.0 - step / 50) for step in range(0, 201, 10)]
+LOSS = Plot("loss", "loss", "loss by step", FALLING, is_whole=True, newest="1.0")
+
+
+def drawn(plot: Plot, width: int = 60, height: int = 16, *, is_log: bool = False, legend: str = "") -> list[str]:
+    """Return the lines as a person sees them."""
+    lines = plot_lines(plot, width, height, is_log=is_log, is_chosen=False, legend=legend)
+    return ["".join(text for text, _part in line) for line in lines]
+
+
+def parts(plot: Plot) -> set[str]:
+    """Return what the pieces of a plot with dots are."""
+    lines = plot_lines(plot, 60, 16, is_log=False, is_chosen=False, legend="")
+    return {str(part) for line in lines for text, part in line if any(0x2800 < ord(char) < 0x2900 for char in text)}
+
+
+@given(st.integers(20, 200), st.integers(1, 60), st.booleans())
+def test_a_plot_fills_exactly_its_room(width: int, height: int, is_log: bool) -> None:
+    lines = drawn(LOSS, width, height, is_log=is_log)
+    assert len(lines) == height
+    assert {cell_len(line) for line in lines} == {width}
+
+
+def test_a_plot_tells_its_name_its_newest_value_and_round_numbers_on_both_axes() -> None:
+    title, *rows, axis, labels = drawn(LOSS)
+    assert title.startswith("─ loss by step")
+    assert title.rstrip().endswith("1.0")
+    assert [row.split("┤")[0].strip() for row in rows if "┤" in row] == ["6", "4", "2", "0"]
+    assert labels.split() == ["0", "50", "100", "150", "200"]
+    assert axis.count("┬") == 5
+    assert rows[2].startswith(" │⠉⠒"), "it begins at 5, half-way between two labels"
+
+
+def test_a_run_before_is_drawn_dashed_behind_and_named_where_there_is_room() -> None:
+    ghost = [(place, value + 0.5) for place, value in FALLING] + [(1000.0, 0.1)]
+    plot = LOSS._replace(ghost=ghost, smooth=FALLING)
+    assert parts(plot) == {GHOST, f"{RAW}-loss", f"{CURVE}-loss"} - {f"{RAW}-loss"}, "both curves are in one place"
+    assert "┄ run-1" in drawn(plot, legend="run-1")[0]
+    assert "┄" not in drawn(plot, width=24, legend="run-1")[0]
+    assert drawn(plot)[-1].split()[-1] in ("200", "250"), "what lies far ahead does not make this run small"
+
+
+def test_a_run_before_that_went_wild_does_not_make_this_one_flat() -> None:
+    plot = LOSS._replace(ghost=[(place, 1e9) for place, _value in FALLING])
+    assert "┤" in "".join(drawn(plot))
+    assert not any("G" in row or "M" in row for row in drawn(plot))
+
+
+def test_the_pen_is_lifted_where_a_job_has_gone_back() -> None:
+    plot = LOSS._replace(points=[(0.0, 0.0), (100.0, 10.0), (50.0, 10.0), (100.0, 10.0)])
+    whole = LOSS._replace(points=[(0.0, 0.0), (100.0, 10.0)])
+    inner = [row[20:30] for row in drawn(plot)[6:12]]
+    assert inner == [row[20:30] for row in drawn(whole)[6:12]], "no line leads back"
+
+
+def test_values_without_a_place_on_a_logarithmic_axis_are_left_out() -> None:
+    plot = LOSS._replace(points=[(0.0, 0.0), (1.0, 10.0), (2.0, 1000.0)])
+    assert " · log" in drawn(plot, is_log=True)[0]
+    only = LOSS._replace(points=[(0.0, 0.0), (1.0, -1.0)])
+    assert " · log" not in drawn(only, is_log=True)[0], "there is nothing to draw on such an axis"
+
+
+def test_lines_are_drawn_in_dots_and_later_ones_cover_earlier_ones() -> None:
+    canvas = Canvas(2, 1)
+    canvas.draw([(0, 0), (3, 3)], 1)
+    assert canvas.runs(0) == [("⠑⢄", 1)]
+    canvas.draw([(2, 0), (3, 0)], 2)
+    assert canvas.runs(0) == [("⠑", 1), ("⢍", 2)]
+    point = Canvas(3, 2)
+    point.draw([(2, 3)], 1)
+    assert sum(text.strip() != "" for row in range(2) for text, _pen in point.runs(row)) == 2, "one dot is too small"
+
+
+def test_a_sparkline_shows_the_newest_and_gaps() -> None:
+    assert sparkline((0, 50, 100, None, 100), 5) == "▁▄█ █"
+    assert sparkline((0, 50, 100), 2) == "▄█"
+    assert sparkline((100,), 4) == "   █"
+
+
+@given(st.integers(1, 24), st.integers(10, 220), st.integers(4, 80))
+def test_plots_tile_the_room_and_all_show_if_there_is_enough(count: int, width: int, height: int) -> None:
+    found = places(count, width, height)
+    assert len(found) == count
+    cells = [(x, place.top) for place in found for x in range(place.left, place.left + place.width)]
+    assert len(cells) == len(set(cells)), "none lies on another"
+    assert all(place.left + place.width <= width for place in found)
+    bottom = max(place.top + place.height for place in found)
+    if bottom <= height and height >= LEAST_ROWS:
+        assert bottom == height or count == 1
+        assert min(place.height for place in found) >= LEAST_ROWS
+    assert min(place.width for place in found) >= min(width, LEAST_WIDTH) - 1
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "rows"),
+    [
+        (3, (120, 25), [1, 2]),
+        (6, (200, 42), [3, 3]),
+        (7, (200, 42), [2, 2, 3]),
+        (4, (80, 10), [2, 2]),
+        (1, (80, 10), [1]),
+    ],
+)
+def test_a_grid_has_a_shape_that_reads_well(count: int, size: tuple[int, int], rows: list[int]) -> None:
+    tops = [place.top for place in places(count, *size)]
+    assert [tops.count(top) for top in sorted(set(tops))] == rows
