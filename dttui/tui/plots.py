@@ -49,7 +49,7 @@ def show_plots(plots: MetricPlots, view: JobView, chosen: ChosenPlots, earlier: 
     if earlier is not None:
         before = {(curve.plot, curve.axis): curve.points for curve in earlier.curves}
     drawn = [_plot(curve, before.get((curve.plot, curve.axis), ())) for curve in curves]
-    legend = _("{job}, the run before").format(job=earlier.job_id) if earlier is not None else ""
+    legend = _("the run before: {job}").format(job=earlier.job_id) if earlier is not None else ""
     plots.show(drawn, note=note, legend=legend)
     return has_reports
 

@@ -65,7 +65,7 @@ async def test_the_run_before_is_drawn_behind_and_the_head_tells_how_far_it_is()
     app = make_app(inventory, attach=writer.directory)
     async with controller(writer), app.run_test(size=(200, 60)) as pilot:
         await look(app, pilot)
-        assert f"┄ {before.job_id}, the run before" in screen_text(app)
+        assert f"┄ the run before: {before.job_id[:12]}" in screen_text(app)
         told = text_of(app, "#run-progress")
         for part in ("━", " 25%", "step 200 of 800", "left, until ", "best loss 2.19"):
             assert part in told, told

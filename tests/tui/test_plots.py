@@ -49,8 +49,10 @@ def test_a_run_before_is_drawn_dashed_behind_and_named_where_there_is_room() -> 
     ghost = [(place, value + 0.5) for place, value in FALLING] + [(1000.0, 0.1)]
     plot = LOSS._replace(ghost=ghost, smooth=FALLING)
     assert parts(plot) == {GHOST, f"{RAW}-loss", f"{CURVE}-loss"} - {f"{RAW}-loss"}, "both curves are in one place"
-    assert "┄ run-1" in drawn(plot, legend="run-1")[0]
-    assert "┄" not in drawn(plot, width=24, legend="run-1")[0]
+    told = "the run before: gpt-small-1130"
+    assert f"  ┄ {told} ─" in drawn(plot, legend=told)[0]
+    assert "  ┄ the run before: …" in drawn(plot, width=44, legend=told)[0]
+    assert "┄" not in drawn(plot, width=34, legend=told)[0]
     assert drawn(plot)[-1].split()[-1] in ("200", "250"), "what lies far ahead does not make this run small"
 
 

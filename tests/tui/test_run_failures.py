@@ -10,7 +10,7 @@ from textual.widgets import Select, TabbedContent
 
 from dttui.diagnosis.diagnose import diagnose
 from dttui.diagnosis.models import Diagnosis, Evidence
-from dttui.tui.widgets.node_grid import NodeGrid
+from dttui.tui.widgets.metric_plots import MetricPlots
 from tests.tui import job_files
 from tests.tui.fake_fleet import job, make_app, make_inventory
 from tests.tui.job_files import JobWriter
@@ -122,7 +122,7 @@ async def test_why_takes_most_of_a_short_screen_and_the_keys_scroll_it_at_once()
         assert "checkpoints:" in screen_text(app), "the places follow what is to be read first"
         await pilot.press("1")
         await settle(app, pilot)
-        assert app.focused is app.screen.query_one(NodeGrid)
+        assert app.focused is app.screen.query_one(MetricPlots)
         assert app.screen.query_one("#run-places").display
         for key, name in (("2", "#log"), ("3", "#run-event-scroll"), ("4", "#run-why-scroll")):
             await pilot.press(key)

@@ -17,6 +17,8 @@ BAR_WIDTH, WIDE_BAR = 4, 12
 MEMORY_BAR = 4
 TREND, LEAST_TREND = 24, 6
 """Readings that are drawn beside a load where there is room, and the fewest that tell anything."""
+MOST_TOLD = 24
+"""Cells that are made for what is told of a rank that failed."""
 TREND_PART = "trend"
 WANTED = MEMORY_BAR + LEAST_TREND + 4
 """Cells that each rank is to have for bars and readings, where there are lines enough."""
@@ -86,6 +88,11 @@ class NodeRow:
         return any(not slot.is_blank for slot in self.slots)
 
     @cached_property
+    def told_width(self) -> int:
+        """Cells that are made for what is told of its ranks that failed."""
+        return max((min(cell_len(slot.error) + 2, MOST_TOLD) for slot in self.slots), default=0)
+
+    @cached_property
     def reads_memory(self) -> bool:
         """Whether it is known of any slot which share of its memory is in use."""
         return any(slot.memory is not None for slot in self.slots)
@@ -110,6 +117,8 @@ class Grid:
     figures: tuple[int, ...] = ()
     """Widths of what hosts read, the first of them for which there is room; 0 where no host has it."""
     bar: int = BAR_WIDTH
+    told: int = 0
+    """Width of what is told of ranks that failed, where nothing else is."""
     reads_memory: bool = False
     """Whether it is known of any slot which share of its memory is in use."""
     memory_bar: int = 0
@@ -134,8 +143,9 @@ class Grid:
             ranks=max((cell_len(_ranks(row)) for row in rows), default=0),
             rank=max((row.rank_digits for row in rows), default=1),
             texts=tuple(max(column) for column in columns),
-            labels=labels.pop() if len(labels) == 1 else (_("load"), _("mem")) if labels else None,
+            labels=next(iter(labels)) if len(labels) == 1 else (_("load"), _("mem")) if labels else None,
             most_slots=max((len(row.slots) for row in rows), default=0),
+            told=0 if labels else max((row.told_width for row in rows), default=0),
             reads_memory=any(row.reads_memory for row in rows),
         )
         figures = zip_longest(*(row.figures for row in rows), fillvalue="")
@@ -190,7 +200,7 @@ class Grid:
     def cell(self) -> int:
         """Width of a rank's cell with the gap after it."""
         bars = self.bar + sum(width + 1 for width in (self.memory_bar, self.trend) if width)
-        return self.rank + 1 + bars + sum(width + 1 for width in self.texts if width) + GAP
+        return self.rank + 1 + max(self.told, bars + sum(width + 1 for width in self.texts if width)) + GAP
 
     @property
     def cells_a_line(self) -> int:

@@ -19,6 +19,8 @@ LEAST_ROWS = 7
 """Of a plot with all that belongs to it."""
 _AROUND = 3
 """Rows that are no plot: title, axis, labels."""
+_LEGEND = 16
+"""Cells that are to be left for it at least."""
 AHEAD = 0.25
 """How far an earlier curve goes on beyond this one, as a share of what there is of it."""
 AXIS, LABEL, TITLE, CHOSEN, VALUE = "axis", "label", "title", "chosen", "value"
@@ -140,8 +142,8 @@ def _title(plot: Plot, width: int, *, is_log: bool, is_chosen: bool, legend: str
     value = f" {plot.newest} " if plot.newest else ""
     room = width - cell_len(value) - 2
     title = fit(title, max(0, min(cell_len(title), room - 1)))
-    has_legend = legend and plot.ghost and cell_len(title) + cell_len(legend) + 6 < room
-    legend = f"  ┄ {legend}" if has_legend else ""
+    free = room - cell_len(title) - 6
+    legend = f"  ┄ {fit(legend, min(cell_len(legend), free))}" if plot.ghost and legend and free >= _LEGEND else ""
     rest = max(0, room - cell_len(title) - cell_len(legend) - 1)
     return [
         (title, CHOSEN if is_chosen else TITLE),
