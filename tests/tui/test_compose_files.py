@@ -278,7 +278,7 @@ async def test_a_job_begins_with_a_template_for_what_is_ticked(tmp_path: Path, m
     async with app.run_test(size=SIZE, notifications=True) as pilot:
         await settle(app, pilot)
         compose = screen_of(app)
-        await pilot.press("n")
+        await pilot.press("N")
         await until(pilot, lambda: bool(app.screen.query("#template-about")), "templates are offered")
         await settle(app, pilot)
         await pilot.press("enter")

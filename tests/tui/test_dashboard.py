@@ -49,11 +49,11 @@ async def test_one_plot_can_be_shown_alone_and_how_the_screen_was_left_is_kept()
         await look(again, pilot)
         assert "tok/s by step · log" in screen_text(again)
         assert not again.screen.query_one(NodeGrid).display
-        await pilot.press("h")
+        await pilot.press("f")
         await settle(again, pilot)
         assert grid(again).count("ranks") == 3
         assert "loss by step" not in screen_text(again), "the nodes have all the room"
-        await pilot.press("h")
+        await pilot.press("f")
         await settle(again, pilot)
         assert "loss by step" in screen_text(again)
 

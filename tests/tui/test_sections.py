@@ -163,7 +163,7 @@ async def test_the_guide_marks_the_row_of_the_draft_and_its_commands_are_copied(
     app = make_app(draft=job(*PAIR))
     async with app.run_test(size=SIZE) as pilot:
         await settle(app, pilot)
-        await pilot.press("h")
+        await pilot.press("u")
         await until(pilot, lambda: isinstance(app.screen, GuideDialog), "the guide is open")
         assert "▸ 2–4" in screen_text(app)
         await pilot.press("c")

@@ -100,7 +100,7 @@ class RunScreen(Screen[None]):
         Binding("z", "zoom", N_("zoom"), id="run.zoom", tooltip=N_("Show the chosen plot alone, or all")),
         Binding("l", "log", N_("log axis"), id="run.log", tooltip=N_("Have a logarithmic axis in the chosen plot")),
         Binding(
-            "h", "fold", N_("fold hosts"), id="run.fold", tooltip=N_("Fold the nodes, give them all room, or usual")
+            "f", "fold", N_("fold hosts"), id="run.fold", tooltip=N_("Fold the nodes, give them all room, or usual")
         ),
         Binding("escape", "app.pop_screen", N_("back"), id="run.back", tooltip=N_("Go back; a job that runs goes on")),
     ]
