@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dttui.inventory.models import Environment, Inventory
     from dttui.jobs.board import Board, Changed
     from dttui.jobs.briefs import JobBriefs
+    from dttui.jobs.catalogue import JobCatalogue
     from dttui.jobs.curves import ChosenPlots, EarlierRun
     from dttui.jobs.directory import JobDirectory
     from dttui.jobs.following import JobFollower
@@ -90,6 +91,7 @@ class App(ForCaller):
         self.agents = Agents(self.caller, self._ways)
         self.bench = BenchCalls(self.caller, self._ways)
         self.drafts = Drafts(self.caller, self._ways)
+        self._catalogue: JobCatalogue | None = None
 
     async def __aenter__(self) -> App:
         return self
@@ -284,18 +286,25 @@ class App(ForCaller):
             return Submitted(directory, was_running=False, earlier=earlier)
 
     @for_caller
-    def once_more(self, directory: JobDirectory, *, continues: bool = False) -> Submission:
-        """Return a job as it was submitted, to be submitted again; see `launch.once_more`. Raises UsageError."""
-        from dttui.launch.once_more import once_more
-
-        return once_more(directory, continues=continues)
-
-    @for_caller
     def changed_files(self, directory: JobDirectory, attempt: int, upload: Path) -> list[str] | None:
         """Return the files that are not what a job runs with; `None` where that is not known."""
         from dttui.launch.same_job import changed_files
 
         return changed_files(directory, attempt, upload)
+
+    @for_caller
+    def resubmission(self, directory: JobDirectory, *, continues: bool) -> Submission:
+        """Return a job as it was submitted, to be run once more; see `read_submission`. Raises UsageError."""
+        from dttui.launch.resubmission import read_submission
+
+        return read_submission(directory, continues=continues)
+
+    @for_caller
+    def changed_since(self, directory: JobDirectory, submission: Submission) -> list[str]:
+        """Return the files of a working directory that are not what a job that is over ran with."""
+        from dttui.launch.resubmission import changed_since
+
+        return changed_since(directory, submission)
 
     @for_caller
     async def attach(self, directory: JobDirectory, prompter: Prompter | None = None) -> ControllerClient:
@@ -338,6 +347,14 @@ class App(ForCaller):
         from dttui.jobs.briefs import JobBriefs
 
         return JobBriefs(lambda directory: self.follow(directory, reads_samples=False))
+
+    @for_caller
+    def catalogue(self) -> JobCatalogue:
+        """Return what lists all jobs, again and again, without reading again what is known: always the same."""
+        from dttui.jobs.catalogue import JobCatalogue
+
+        self._catalogue = self._catalogue or JobCatalogue()
+        return self._catalogue
 
     @for_caller
     def follow(self, directory: JobDirectory, *, reads_samples: bool = True) -> JobFollower:

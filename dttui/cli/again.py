@@ -24,7 +24,7 @@ MAX_NAMES = 5
 def again(options: Namespace) -> int | Coroutine[object, object, int]:
     """Run a job once more; on the hosts as they were known then, where no inventory is named."""
     directory = jobs.find(options.job)
-    return _launched(directory, _read(directory, options), options)
+    return _launched(directory, _read(directory, options, continues=False), options)
 
 
 def restart(options: Namespace) -> int | Coroutine[object, object, int]:
@@ -49,29 +49,24 @@ def _launched(
     return launch(submission, submission.file or "--set", options, starts_another=True)
 
 
-def _read(directory: JobDirectory, options: Namespace, *, continues: bool = False) -> Submission:
+def _read(directory: JobDirectory, options: Namespace, *, continues: bool) -> Submission:
     """Return what was submitted then, with the values that are set now.
 
     Raises:
         UsageError: its files cannot be read, or the values are not what a job takes; or it is to be gone on from, and
             not over.
     """
-    then = App().once_more(directory, continues=continues)
-    inventory = read_inventory(options) if options.inventory or options.demo else then.inventory
-    ignored = tuple(dict.fromkeys((*then.ignored, *check_ignored(options.ignore))))
+    launched = App().resubmission(directory, continues=continues)
+    inventory = read_inventory(options) if options.inventory or options.demo else launched.inventory
+    ignored = tuple(dict.fromkeys((*launched.ignored, *check_ignored(options.ignore))))
     if options.settings:
-        job = with_values(then.job, options.settings)
-        return Submission(job, inventory, then.base, ignored=ignored, continues=then.continues)
-    return replace(then, inventory=inventory, ignored=ignored)
+        job, before = with_values(launched.job, options.settings), launched.continues
+        return Submission(job, inventory, launched.base, ignored=ignored, continues=before)
+    return replace(launched, inventory=inventory, ignored=ignored)
 
 
 def _tell_changed(directory: JobDirectory, submission: Submission) -> None:
     """Say which files of the working directory are not what the job ran with."""
-    if submission.job.run is None or submission.job.run.workdir is None:
-        return
-    follower = App().follow(directory, reads_samples=False)
-    follower.catch_up()
-    upload = submission.base / submission.job.run.workdir
-    if changed := App().changed_files(directory, follower.view.attempt, upload):
+    if changed := App().changed_since(directory, submission):
         told = _("⚠ these files are not what {id} ran with: {names}")
         sys.stderr.write(one_line(told.format(id=directory.job_id, names=listed(changed, MAX_NAMES))) + "\n")

@@ -60,7 +60,9 @@ def _document(found: Comparison, summaries: Sequence[JobSummary]) -> dict[str, A
             }
             for job, side in zip(summaries, (found.first, found.second), strict=True)
         ],
-        "configuration": [asdict(item) for item in found.differences],
+        "configuration": [
+            {"key": item.key, "first": item.values[0], "second": item.values[1]} for item in found.differences
+        ],
         "steps": [
             {
                 "step": row.step,
@@ -92,7 +94,7 @@ def _configuration_text(found: Comparison) -> str:
     if not found.differences:
         return text if troubles else text + "  " + _("the same") + "\n"
     shown = found.differences[:MOST_DIFFERENCES]
-    text += table_text((_("KEY"), "A", "B"), [(item.key, _cell(item.first), _cell(item.second)) for item in shown])
+    text += table_text((_("KEY"), "A", "B"), [(item.key, *map(_cell, item.values)) for item in shown])
     if (more := len(found.differences) - len(shown)) > 0:
         told = ngettext("… and {count} more; --output json has all", "… and {count} more; --output json has all", more)
         text += told.format(count=more) + "\n"

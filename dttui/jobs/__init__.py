@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from dttui.jobs.checks import check_word as check_word
     from dttui.jobs.comparison import ComparedJob as ComparedJob
     from dttui.jobs.comparison import Comparison as Comparison
+    from dttui.jobs.comparison import Contrast as Contrast
     from dttui.jobs.comparison import compare as compare
+    from dttui.jobs.comparison import contrast as contrast
     from dttui.jobs.curves import Axis as Axis
     from dttui.jobs.curves import ChosenPlots as ChosenPlots
     from dttui.jobs.curves import Curve as Curve
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from dttui.jobs.figures import figure_names as figure_names
     from dttui.jobs.following import metric_event as metric_event
     from dttui.jobs.listing import JobBrief as JobBrief
+    from dttui.jobs.listing import JobEntry as JobEntry
     from dttui.jobs.listing import JobSummary as JobSummary
     from dttui.jobs.listing import find as find
     from dttui.jobs.listing import find_open as find_open

@@ -1,10 +1,10 @@
-"""Two jobs side by side: how they were configured, what they ran with, and how they trained. Reads; changes nothing."""
+"""Jobs side by side: how they were configured, what they ran with, and how they trained. Reads; changes nothing."""
 
 from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,19 +28,18 @@ MOST_NAMES = 3
 
 @dataclass(frozen=True)
 class Difference:
-    """A value that is not the same in both."""
+    """A value that is not the same in all."""
 
     key: str
     """As `--set` takes it, for a key of the job file; below `plan` what was made of it for the last attempt, and below
     `files` the beginning of the SHA-256 of each file that was sent."""
-    first: Any
-    """`None` where it has none."""
-    second: Any
+    values: tuple[Any, ...]
+    """Of each job; `None` where it has none."""
 
 
 @dataclass(frozen=True)
 class ComparedJob:
-    """One of the two."""
+    """One of them."""
 
     view: JobView
     course: Course
@@ -72,15 +71,30 @@ class Comparison:
         return second / first if first and second else None
 
 
+@dataclass(frozen=True)
+class Contrast:
+    """Several, and what differs."""
+
+    jobs: tuple[ComparedJob, ...]
+    differences: tuple[Difference, ...]
+
+
 def compare(first: JobDirectory, second: JobDirectory) -> Comparison:
     """Return two jobs side by side, running or over; of a directory that is torn, what there is."""
-    one, two = _read(first), _read(second)
-    ours, theirs = dict(one.configuration), dict(two.configuration)
-    if one.trouble or two.trouble:  # That one cannot be read does not make every key of the other a difference.
-        ours, theirs = ({key: told[key] for key in told if _is_planned(key)} for told in (ours, theirs))
-    keys = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
-    differences = tuple(Difference(key, ours.get(key), theirs.get(key)) for key in keys)
-    return Comparison(one, two, differences, tuple(side_by_side(one.course, two.course, MOST_ROWS)))
+    found = contrast((first, second))
+    one, two = found.jobs
+    return Comparison(one, two, found.differences, tuple(side_by_side(one.course, two.course, MOST_ROWS)))
+
+
+def contrast(directories: Sequence[JobDirectory]) -> Contrast:
+    """Return jobs with what differs between them."""
+    found = tuple(map(_read, directories))
+    told = [dict(item.configuration) for item in found]
+    if any(item.trouble for item in found):  # That one cannot be read does not make every key of another a difference.
+        told = [{key: values[key] for key in values if _is_planned(key)} for values in told]
+    keys = dict.fromkeys(key for values in told for key in values)
+    sides = ((key, tuple(values.get(key) for values in told)) for key in keys)
+    return Contrast(found, tuple(Difference(key, side) for key, side in sides if any(item != side[0] for item in side)))
 
 
 def _read(directory: JobDirectory) -> ComparedJob:

@@ -84,6 +84,23 @@ class JobSummary:
 
 
 @dataclass(frozen=True)
+class JobEntry:
+    """One job of the list: where it stands, and what stands in its plan, its reports and its failures."""
+
+    summary: JobSummary
+    nodes: tuple[str, ...] = ()
+    """Names of its hosts, in order of node rank."""
+    error: str = ""
+    """What the rank said that failed first; empty where none did, or it said nothing."""
+    best_loss: float | None = None
+    """The least that the lowest rank has reported."""
+    best_step: int | None = None
+    """At which step that was."""
+    last_step: int | None = None
+    """The furthest that it has reported."""
+
+
+@dataclass(frozen=True)
 class JobBrief:
     """One job that runs, or one that has failed."""
 
@@ -308,9 +325,20 @@ def _head_of(plan: dict[str, object]) -> dict[str, object]:
 
 
 def list_jobs() -> list[JobSummary]:
-    """Return all jobs, the newest first."""
-    found = [summarize(JobDirectory(path)) for path in directories()]
+    """Return all jobs, the newest first; of one whose files cannot be read, that."""
+    found = [summarize_any(JobDirectory(path)) for path in directories()]
     return sorted(found, key=lambda job: job.started_at or 0.0, reverse=True)
+
+
+def summarize_any(directory: JobDirectory) -> JobSummary:
+    """Tell where a job stands; of one whose files cannot be read, why not."""
+    try:
+        return summarize(directory)
+    except OSError as fault:
+        place, reason = fault.filename or directory.path, fault.strerror or fault
+        text = _("cannot be read: {reason} ({path})").format(path=place, reason=reason)
+    called, state = directory.job_id, JobState.UNKNOWN
+    return JobSummary(called, called, state, text, None, None, 0, 0, "", 0, 0, attempts=0, cause=None, figures={})
 
 
 def _began_at(directory: JobDirectory) -> float:

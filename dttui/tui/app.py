@@ -119,6 +119,7 @@ class DttuiApp(App[None]):
         "widgets/environment_list.tcss",
         "widgets/node_grid.tcss",
         "widgets/metric_plots.tcss",
+        "widgets/job_list.tcss",
         "screens/compose.tcss",
         "screens/preview.tcss",
         "screens/estimate.tcss",
@@ -127,6 +128,7 @@ class DttuiApp(App[None]):
         "screens/run.tcss",
         "screens/jobs.tcss",
         "screens/hosts.tcss",
+        "screens/compare.tcss",
     ]
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = App.COMMANDS | {ScreenCommands}
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -295,7 +297,7 @@ class DttuiApp(App[None]):
 
     def action_jobs(self) -> None:
         """Show all jobs."""
-        self.push_screen(JobsScreen(self._face))
+        self.push_screen(JobsScreen(self._face, self.attachments, self.options.launch))
 
     def action_hosts(self) -> None:
         """Show all hosts."""

@@ -12,7 +12,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
-from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
 from dttui.i18n import _
@@ -24,8 +23,8 @@ from dttui.tui.messages import EnvironmentHighlighted, EnvironmentToggled
 from dttui.tui.resting import is_covered
 from dttui.tui.rows import SORTS, arranged, environment_detail
 from dttui.tui.widgets.environment_list import EnvironmentList
-from dttui.tui.widgets.environment_row import EnvironmentRow
 from dttui.tui.widgets.prose import Prose
+from dttui.tui.widgets.term_suggester import TermSuggester
 
 if TYPE_CHECKING:
     from dttui.app import EnvironmentStatus, Fleet
@@ -39,19 +38,6 @@ class EnvironmentsChanged(Message):
     """More than the readings of some environments changed: their state, or what they are."""
 
     keys: Collection[str]
-
-
-class TermSuggester(Suggester):
-    """Completes the last word of a filter."""
-
-    def __init__(self, rows: Callable[[], Collection[EnvironmentRow]]) -> None:
-        super().__init__(use_cache=False, case_sensitive=True)
-        self._rows = rows
-
-    async def get_suggestion(self, value: str) -> str | None:
-        """Return the text with its last word completed; `None` where that is nothing or done."""
-        found = completions(value, self._rows())
-        return next((value + item[len(value) :] for item in found if len(item) > len(value)), None)
 
 
 class EnvironmentPane(Vertical):
@@ -81,7 +67,7 @@ class EnvironmentPane(Vertical):
     def compose(self) -> ComposeResult:
         """Lay out caption, filter, list and details."""
         yield Static(id="list-caption")
-        suggester = TermSuggester(lambda: self._rows.all().values())
+        suggester = TermSuggester(lambda text: completions(text, self._rows.all().values()))
         hint = _("filter: words, or gpu:A100 zone:… free>=4 util<5 state:idle kind:…; → completes")
         yield Input(id="filter", compact=True, placeholder=hint, suggester=suggester)
         yield EnvironmentList(id="environments")

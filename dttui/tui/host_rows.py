@@ -18,8 +18,9 @@ from dttui.spec import Severity
 from dttui.timestamps import elapsed_s
 from dttui.tui import symbols
 from dttui.tui.environment_filter import Filter
+from dttui.tui.filter_terms import ordered
 from dttui.tui.host_work import HostAction, HostTask, TaskStage
-from dttui.tui.rows import environment_row, environment_state, in_order, line
+from dttui.tui.rows import environment_row, environment_state, line
 from dttui.tui.widgets.cells import Part, labelled
 from dttui.tui.widgets.finding_list import finding_line
 from dttui.tui.widgets.host_row import NOW_S, HostRow
@@ -293,7 +294,10 @@ HOST_SORTS = tuple(_SORTS)
 def host_order(rows: Mapping[str, HostRow], wanted: Filter, sort: str, *, is_reversed: bool) -> list[str]:
     """Return the keys of the hosts that a filter takes, in the order of a column."""
     found = [row for row in rows.values() if wanted.takes(row)]
-    return [row.key for row in in_order(found, _SORTS[sort], is_reversed=is_reversed)]
+    key = _SORTS[sort]
+    if key is None:
+        return [row.key for row in (reversed(found) if is_reversed else found)]
+    return [row.key for row in ordered(found, key, is_reversed=is_reversed)]
 
 
 def hosts_text(names: Sequence[str]) -> str:

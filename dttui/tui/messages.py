@@ -110,3 +110,29 @@ class JobChosen(Message):
 @dataclass
 class NodesScrolled(Message):
     """Other nodes of a job can be seen."""
+
+
+@dataclass
+class JobHighlighted(Message):
+    """The cursor came to a job, or that is another now; `None` where the list shows none."""
+
+    job_id: str | None
+
+    def can_replace(self, message: Message) -> bool:
+        """Only the last of several moves matters."""
+        return isinstance(message, JobHighlighted)
+
+
+@dataclass
+class JobToggled(Message):
+    """A person marked a job, or took its mark away."""
+
+    job_id: str
+
+
+@dataclass
+class JobsSorted(Message):
+    """A person wants jobs sorted by a column; by the same once more, the other way round."""
+
+    column: str
+    """Value of a `JobColumn`."""

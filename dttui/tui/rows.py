@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dtagent.protocol.events import NodeStanding
@@ -19,6 +18,7 @@ from dttui.sanitize import clean_line
 from dttui.timestamps import elapsed_s
 from dttui.tui import symbols
 from dttui.tui.environment_filter import Filter
+from dttui.tui.filter_terms import ordered
 from dttui.tui.symbols import StateWord
 from dttui.tui.widgets.environment_row import EnvironmentRow
 from dttui.tui.widgets.node_row import NodeRow, SlotCell
@@ -171,16 +171,9 @@ def arranged(rows: Mapping[str, EnvironmentRow], wanted: Filter, sort: str, *, i
     """Return the keys of the rows that a filter takes, in the order asked for; ties keep that of the inventory."""
     found = [row for row in rows.values() if wanted.takes(row)]
     key = next(key for name, _label, key in SORTS if name == sort)
-    return [row.key for row in in_order(found, None if sort == "inventory" else key, is_reversed=is_reversed)]
-
-
-def in_order(rows: Sequence[RowT], key: Callable[[RowT], Any] | None, *, is_reversed: bool) -> list[RowT]:
-    """Return rows in the order of a key; as they come without one. What has `None` for a key comes last either way."""
-    if key is None:
-        return list(reversed(rows) if is_reversed else rows)
-    keyed = [(key(row), row) for row in rows]
-    known = sorted((pair for pair in keyed if pair[0] is not None), key=itemgetter(0), reverse=is_reversed)
-    return [row for _value, row in (*known, *(pair for pair in keyed if pair[0] is None))]
+    if sort == "inventory":
+        return [row.key for row in (reversed(found) if is_reversed else found)]
+    return [row.key for row in ordered(found, key, is_reversed=is_reversed)]
 
 
 def environment_detail(status: EnvironmentStatus) -> list[tuple[str, str]]:

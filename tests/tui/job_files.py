@@ -19,8 +19,10 @@ from dttui.i18n import msg, nmsg
 from dttui.inventory.models import Inventory
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
+from dttui.jobs.launch_file import LaunchFile
 from dttui.planning.models import Plan
 from dttui.planning.planner import plan as make_plan
+from dttui.spec.loader import dump_job
 from dttui.spec.models import Job
 
 TRACEBACK = """Traceback (most recent call last):
@@ -55,6 +57,12 @@ class JobWriter:
         """Hold the job as its controller does, to the end of this process."""
         fcntl.flock(os.open(self.directory.lock, os.O_RDWR | os.O_CREAT, 0o600), fcntl.LOCK_EX)
         os.utime(self.directory.lock, (time.time() + 3600, time.time() + 3600))  # It gives no further sign of life.
+
+    def submitted(self, job: Job, inventory: Inventory) -> None:
+        """What was submitted is kept, so that it can be run once more."""
+        launch = LaunchFile(inventory=inventory, base=self.directory.path, language="en")
+        self.directory.document.write_text(dump_job(job), encoding="utf-8")
+        self.directory.launch.write_text(launch.model_dump_json(), encoding="utf-8")
 
     def state(self, state: JobState, message: str = "") -> None:
         """The job came to a state."""
@@ -103,12 +111,12 @@ class JobWriter:
             reading = HostSample(self._seq, now, float(load), **of_host)
             append_line(self.directory.samples(node.name), json.dumps(to_wire(reading)))
 
-    def metrics(self, steps: int, took_s: float = 0.0) -> None:
-        """Rank 0 reported this many steps, of four times as many, until now."""
+    def metrics(self, steps: int, took_s: float = 0.0, pace: float = 1.0) -> None:
+        """Rank 0 reported this many steps, of four times as many, until now; `pace` times as well as is usual."""
         now = time.time()
         for step in range(10, steps + 1, 10):
-            loss = 2.1 + 3.4 * math.exp(-step / 60) + 0.03 * math.sin(step)
-            speed, at = 81_000.0 + 900 * math.sin(step / 15), now - took_s * (1 - step / steps)
+            loss = 2.1 + 3.4 * math.exp(-step * pace / 60) + 0.03 * math.sin(step)
+            speed, at = pace * 81_000.0 + 900 * math.sin(step / 15), now - took_s * (1 - step / steps)
             self.report(Metric(0, step, loss, tokens_per_s=speed, total_steps=4.0 * steps, time=at))
 
     def report(self, metric: Metric) -> None:
@@ -259,6 +267,16 @@ def succeeded(job: Job, inventory: Inventory) -> JobWriter:
     writer = running(job, inventory)
     writer.nodes("ended")
     writer.outcome(JobState.SUCCEEDED, msg("finished in {seconds} s", seconds=42), 0)
+    return writer
+
+
+def trained(job: Job, inventory: Inventory, pace: float) -> JobWriter:
+    """A job that went well, with its job file, and learned faster or slower than is usual."""
+    writer = JobWriter(job, inventory)
+    writer.submitted(job, inventory)
+    writer.state(JobState.RUNNING, nmsg("the rank runs", "all {count} ranks run", writer.plan.world_size))
+    writer.metrics(400, 60.0, pace)
+    writer.outcome(JobState.SUCCEEDED, msg("finished in {seconds} s", seconds=60), 0)
     return writer
 
 

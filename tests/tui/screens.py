@@ -133,6 +133,17 @@ async def import_hosts(app: DttuiApp, pilot: Pilot[None]) -> None:
     await pilot.press("space")
 
 
+def on_jobs(*keys: str) -> Steps:
+    """Press keys on the list of jobs, once it is read."""
+
+    async def steps(app: DttuiApp, pilot: Pilot[None]) -> None:
+        await pilot.press("j")
+        await settle(app, pilot)
+        await pilot.press(*keys)
+
+    return steps
+
+
 async def show_links(app: DttuiApp, pilot: Pilot[None]) -> None:
     """Go to what measures links."""
     await pilot.press("c")
@@ -219,6 +230,14 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
     hostile = job_files.hostile(draft, inventory).directory
     good = job_files.succeeded(draft, inventory).directory
     bad = job_files.failed(draft, inventory).directory
+    faster = Run(script="/opt/train.py", args=("--steps", "400", "--lr", "0.003"))
+    for name, script, pace in (
+        ("gpt-base", draft.run, 1.0),
+        ("gpt-lr-3e-3", faster, 1.6),
+        ("gpt-two-hosts", faster, 0.7),
+    ):
+        nodes = CHOSEN if pace > 0.9 else CHOSEN[:2]
+        job_files.trained(job(*nodes, name=name, run=script), inventory, pace)
     return {
         "compose": ({"draft": draft}, nothing),
         "compose-form": ({"draft": draft}, press("v")),
@@ -272,6 +291,10 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
         "agents-away": ({}, press("h", "down", "down", "down", "down", "down")),
         "agents-busy": ({}, press("h", "down", "down", "down")),
         "agents-remove": ({}, press("h", "space", "space", "space", "space", "x")),
+        "jobs-filter": ({}, on_jobs("slash", *"state:succeeded loss<3", "enter", "space", "space")),
+        "jobs-remove": ({}, on_jobs("space", "space", "x")),
+        "jobs-restart": ({}, on_jobs("r")),
+        "compare": ({}, on_jobs("space", "space", "space", "c")),
         "run": ({"attach": run}, nothing),
         "run-simulated": ({"attach": simulated}, nothing),
         "run-logs": ({"attach": run}, tab("logs")),

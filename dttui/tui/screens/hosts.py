@@ -17,8 +17,7 @@ from textual.widgets import Input, Static
 from dttui.app import EnvironmentState, EnvironmentStatus, Fleet
 from dttui.i18n import _, ngettext
 from dttui.tui.commands import N_
-from dttui.tui.environment_filter import parse_filter
-from dttui.tui.environment_pane import TermSuggester
+from dttui.tui.environment_filter import completions, parse_filter
 from dttui.tui.host_rows import HOST_SORTS, agent_words, host_details, host_order, host_row
 from dttui.tui.host_work import HostAction, HostTask, HostWork
 from dttui.tui.messages import EnvironmentHighlighted, EnvironmentToggled, ImportWanted
@@ -28,6 +27,7 @@ from dttui.tui.widgets.host_list import HostColumnChosen, HostTable
 from dttui.tui.widgets.host_row import HostRow
 from dttui.tui.widgets.key_bar import KeyBar
 from dttui.tui.widgets.prose import Prose
+from dttui.tui.widgets.term_suggester import TermSuggester
 from dttui.tui.widgets.title_bar import TitleBar
 
 FOLLOW_S = 0.25
@@ -99,7 +99,7 @@ class HostsScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         """Lay out list and details."""
         yield TitleBar(self._title)
-        suggester = TermSuggester(lambda: [row for _status, _task, row in self._rows.values()])
+        suggester = TermSuggester(lambda text: completions(text, [row for _status, _task, row in self._rows.values()]))
         hint = _("filter: words, or gpu:A100 zone:… free>=4 state:idle kind:…; → completes")
         yield Input(id="host-words", compact=True, placeholder=hint, suggester=suggester)
         yield Static(id="host-caption")

@@ -34,7 +34,7 @@ class ReplayScreen(RunScreen):
         Binding("minus", "slower", N_("slower"), id="replay.slower", tooltip=N_("Tell it half as fast")),
         Binding("b", "leap(-1)", N_("rewind"), id="replay.back", tooltip=N_("Leap back by a twentieth of it")),
         Binding("f", "leap(1)", N_("forward"), id="replay.forward", tooltip=N_("Leap ahead by a twentieth of it")),
-        Binding("escape", "app.leave", N_("leave"), id="replay.leave", tooltip=N_("Leave the replay")),
+        Binding("escape", "leave", N_("leave"), id="replay.leave", tooltip=N_("Leave the replay")),
     ]
 
     def __init__(self, directory: JobDirectory, face: App, attachments: Attachments, *, speed: float) -> None:
@@ -57,6 +57,13 @@ class ReplayScreen(RunScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer nothing that does something to the job."""
         return action not in ("stop", "stacks", "restart", "shell") and super().check_action(action, parameters)
+
+    def action_leave(self) -> None:
+        """Go back to where it was asked for; leave the app, where nothing else was shown."""
+        if len(self.app.screen_stack) > 2:  # The first one is Textual's own, and always empty.
+            self.app.pop_screen()
+        else:
+            self.app.call_later(self.app.run_action, "app.leave")
 
     def action_pause(self) -> None:
         """Stand still, or go on."""

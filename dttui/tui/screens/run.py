@@ -39,7 +39,8 @@ from dttui.tui.rows import line
 from dttui.tui.run_head import newest_figures, progress_line
 from dttui.tui.screens.dialogs import ChoiceDialog, Question
 from dttui.tui.screens.job_logs import JobLogs
-from dttui.tui.screens.run_actions import restarted, use_shell
+from dttui.tui.screens.rerun import rerun
+from dttui.tui.screens.run_shell import use_shell
 from dttui.tui.screens.stacks import StacksDialog
 from dttui.tui.why import why
 from dttui.tui.widgets.check_board import CheckBoard
@@ -257,7 +258,7 @@ class RunScreen(Screen[None]):
     @work
     async def action_restart(self) -> None:
         """Ask, and have the job go on as another one."""
-        directory = await restarted(self.app, self._face, self.directory, self._job_name())
+        directory = await rerun(self.app, self._face, self.directory, continues=True)
         if directory is not None:
             self.post_message(JobLaunched(directory))
 

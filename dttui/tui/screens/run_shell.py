@@ -1,19 +1,16 @@
-"""What a person does to a job on its screen, beside stopping it: a shell on one of its hosts, and going on with it."""
+"""A shell on one of the hosts of a job, for which its screen steps aside."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from textual.app import App, SuspendNotSupported
-from textual.widgets.button import ButtonVariant
 
 from dttui.app import App as Face
 from dttui.errors import DttuiError
 from dttui.i18n import _
 from dttui.jobs import JobDirectory, NodeView
 from dttui.sanitize import clean
-from dttui.tui.screens.dialogs import ChoiceDialog
 
 
 def use_shell(app: App[Any], face: Face, directory: JobDirectory, node: NodeView) -> None:
@@ -36,28 +33,6 @@ def use_shell(app: App[Any], face: Face, directory: JobDirectory, node: NodeView
     elif status:
         told = _("The shell on {host} has ended with exit code {code}.").format(host=node.plan.name, code=status)
         app.notify(clean(told), markup=False)
-
-
-async def restarted(app: App[Any], face: Face, directory: JobDirectory, name: str) -> JobDirectory | None:
-    """Have a job go on from its newest checkpoint, after a question; return the new one, `None` where none is."""
-    text = _("{name} goes on from its newest complete checkpoint, as another job, on the hosts that it had then.")
-    choices: list[tuple[str, str, ButtonVariant]] = [
-        ("cancel", _("Leave it"), "default"),
-        ("restart", _("Restart"), "primary"),
-    ]
-    dialog = ChoiceDialog(_("Restart the job"), text.format(name=name), choices)
-    if await app.push_screen_wait(dialog) != "restart":
-        return None
-    try:
-        submission = await asyncio.to_thread(face.once_more, directory, continues=True)
-        plan = await asyncio.to_thread(face.plan, submission)
-        if plan.errors:
-            app.notify(clean(f"{plan.errors[0].message}. {plan.errors[0].hint}"), severity="error", markup=False)
-            return None
-        return (await asyncio.to_thread(face.submit, submission, plan, starts_another=True)).directory
-    except DttuiError as error:
-        _tell(app, error)
-    return None
 
 
 def _tell(app: App[Any], error: DttuiError) -> None:

@@ -1,0 +1,59 @@
+"""A job is run once more from a screen: what would happen is said, and nothing is begun before a person agrees."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from textual.app import App
+
+from dttui.app import App as Face
+from dttui.errors import DttuiError
+from dttui.jobs import JobDirectory
+from dttui.tui.rows import line
+from dttui.tui.screens.job_dialogs import rerun_dialog
+
+if TYPE_CHECKING:
+    from dttui.planning import Plan, Submission
+
+REMEDY_S = 30.0
+"""For which is told why it cannot be; there is a remedy to read."""
+Launcher = Callable[["Submission", "Plan"], JobDirectory]
+
+
+async def rerun(
+    app: App[Any], face: Face, directory: JobDirectory, launch: Launcher | None = None, *, continues: bool
+) -> JobDirectory | None:
+    """Launch a job again after a question; return the new one, `None` where none was launched, which is told.
+
+    Args:
+        app: asks and tells.
+        face: reads and plans it.
+        directory: of the job.
+        launch: launches it as another one; without it, `face` does.
+        continues: whether it goes on from the newest checkpoint of that one.
+    """
+
+    def planned() -> tuple[Submission, Plan, list[str]]:
+        submission = face.resubmission(directory, continues=continues)
+        return submission, face.plan(submission), face.changed_since(directory, submission)
+
+    def submit(submission: Submission, plan: Plan) -> JobDirectory:
+        return face.submit(submission, plan, starts_another=True).directory
+
+    def tell(message: str, hint: str) -> None:
+        told = f"{message}. {hint}" if hint else message
+        app.notify(line(told), severity="warning", markup=False, timeout=REMEDY_S)
+
+    try:
+        submission, plan, changed = await asyncio.to_thread(planned)
+        if plan.errors:
+            tell(plan.errors[0].message, plan.errors[0].hint)
+            return None
+        if await app.push_screen_wait(rerun_dialog(directory.job_id, submission, plan, changed)) != "run":
+            return None
+        return await asyncio.to_thread(launch or submit, submission, plan)
+    except DttuiError as error:
+        tell(error.message, error.hint)
+        return None
