@@ -251,7 +251,7 @@ class HostsScreen(Screen[None]):
 
     def _follow(self) -> None:
         """Draw anew what has changed of what can be seen."""
-        changed = {key for key in self._table.visible if not self._is_made(key)}
+        changed = {key for key in self._table.in_view if not self._is_made(key)}
         if changed:
             self._table.repaint(changed)
         key = self._table.highlighted

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from textual.app import App
+from textual.widgets.button import ButtonVariant
 
 from dttui import locations
 from dttui.app import Drafts
@@ -250,5 +251,8 @@ async def _may_replace_all(app: App[Any], target: Path, names: Sequence[str]) ->
 async def may_drop(app: App[Any]) -> bool:
     """Ask whether the changes of the job on the screen may go."""
     text = _("The job on the screen has changes that are not saved.")
-    choices = (("no", _("Keep it"), "primary"), ("yes", _("Drop the changes"), "error"))
+    choices: tuple[tuple[str, str, ButtonVariant], ...] = (
+        ("no", _("Keep it"), "primary"),
+        ("yes", _("Drop the changes"), "error"),
+    )
     return await app.push_screen_wait(ChoiceDialog(_("Another job"), text, choices)) == "yes"

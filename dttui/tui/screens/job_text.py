@@ -12,6 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import OptionList, Static, TextArea
+from textual.widgets.button import ButtonVariant
 
 from dttui.compose import ReadText
 from dttui.i18n import _, ngettext
@@ -76,7 +77,7 @@ class JobTextScreen(Screen[str]):
         super().__init__()
         self._valid = text
         self._begun = text if unfinished is None else unfinished
-        self._name = name
+        self._file_name = name
         self._read_text = read
         self._take = take
         self._save_job = save
@@ -91,7 +92,9 @@ class JobTextScreen(Screen[str]):
 
     def compose(self) -> ComposeResult:
         """Lay out the text, and below it what there is to say of it."""
-        yield TitleBar(Content.assemble(("dttui ", "bold"), (_("job file"), "bold $primary"), "  ", clean(self._name)))
+        yield TitleBar(
+            Content.assemble(("dttui ", "bold"), (_("job file"), "bold $primary"), "  ", clean(self._file_name))
+        )
         yield YamlArea(self._begun, id="job-text")
         yield Static(id="text-state")
         yield OptionList(id="text-notes", compact=True)
@@ -174,7 +177,7 @@ class JobTextScreen(Screen[str]):
             self.dismiss(None)
             return
         text = _("The form has the last text that was a job. What was typed since can wait here.")
-        choices = (
+        choices: tuple[tuple[str, str, ButtonVariant], ...] = (
             ("stay", _("Edit further"), "primary"),
             ("keep", _("Keep it for later"), "default"),
             ("drop", _("Drop it"), "error"),

@@ -9,7 +9,9 @@ from textual.color import Color
 from textual.content import Content
 from textual_plotext import PlotextPlot
 
-from dttui.tui.widgets.metric_plots import Points, axis_ticks, clear
+from dttui.tui.widgets.plot import Points
+from dttui.tui.widgets.plot_axes import axis_ticks
+from dttui.tui.widgets.regime_plot import clear
 
 MOST_POINTS = 400
 """Drawn of a curve; a terminal has fewer columns than that."""

@@ -59,7 +59,7 @@ class HostTable(RowList):
         self._sort = ("", False)
 
     @property
-    def visible(self) -> list[str]:
+    def in_view(self) -> list[str]:
         """Keys of the hosts that can be seen."""
         return [self._order[index] for index in self.visible_rows()]
 

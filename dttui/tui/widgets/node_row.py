@@ -293,7 +293,8 @@ def _cell(slot: SlotCell, grid: Grid, loads: Sequence[int | None]) -> list[Piece
         return [rank, (fit(f"⚠ {slot.error}", room - GAP), Part.PROBLEM), (" " * GAP, Part.PLAIN)]
     if slot.is_blank:
         return [rank, (fit("–", room), Part.MUTED)]
-    texts = [fit(text, width, right=True) for text, width in zip_longest(slot.texts, grid.texts, fillvalue="") if width]
+    columns = zip((*slot.texts, *[""] * len(grid.texts)), grid.texts, strict=False)
+    texts = [fit(text, width, right=True) for text, width in columns if width]
     pieces: list[Piece] = [rank, *_bar(slot.load, grid.bar), (f" {texts[0]}", Part.PLAIN)]
     if grid.trend:
         pieces.append((f" {sparkline(loads, grid.trend)}", TREND_PART))

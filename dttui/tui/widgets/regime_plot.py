@@ -50,7 +50,7 @@ class RegimePlot(PlotextPlot):
         self._drawn = state
         self.border_title = title
         plt = self.plt
-        _clear(plt)
+        clear(plt)
         values = [value for part in stretches for _place, value in part.points]
         if values:
             plt.xticks([place for place, _label in ticks], [label for _place, label in ticks])
@@ -75,7 +75,7 @@ class RegimePlot(PlotextPlot):
         return super().render()
 
 
-def _clear(plt: Any) -> None:
+def clear(plt: Any) -> None:
     """Take everything off a plot but the axes below and at the left."""
     plt.clear_data()
     plt.clear_figure()
