@@ -56,7 +56,7 @@ async def test_degrees_are_said_by_key_and_shown_in_their_line() -> None:
         type_into(app, "data_parallel.batch_size", "many")
         await pilot.press("enter")
         await settle(app, pilot)
-        assert '✗ expected a number, found "many"' in screen_text(app)
+        assert '✗ expected a whole number, found "many"' in screen_text(app)
         type_into(app, "data_parallel.batch_size", "448")
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, ComposeScreen), "it is taken")
