@@ -64,10 +64,10 @@ class Answers:
         """
         if len(line) > MOST_VALUES and line.count(b",") + line.count(b"[") + line.count(b"{") > MOST_VALUES:
             raise FrameError(f"a frame of more than {MOST_VALUES} values")
-        for number, reads in self._reads.items():
+        for call, reads in self._reads.items():
             found = reads(line)
-            if found is not None and found[0] == number:
-                self._hand_over(number, CheckedAnswer(found[1]), len(line))
+            if found is not None and found[0] == call:
+                self._hand_over(call, CheckedAnswer(found[1]), len(line))
                 return None
         frame: Frame = decode_frame(line)
         if len(line) > MOST_TEXT_BYTES:

@@ -97,11 +97,11 @@ def host_details(status: EnvironmentStatus, task: HostTask | None, checkup: Chec
 
 def _facts_of(status: EnvironmentStatus) -> Iterator[tuple[str, str]]:
     environment, facts = status.environment, status.facts
-    yield _("reached"), " · ".join(line(piece) for piece in _way(environment) if piece)
+    yield _("way"), " · ".join(line(piece) for piece in _way(environment) if piece)
     yield _("agent"), " · ".join(piece for piece in _agent(status) if piece)
     row = environment_row(status)
     gpus = [row.gpus, _("simulated") if environment.simulated else "", _driver_words(facts)]
-    yield _("GPUs"), " · ".join(piece for piece in gpus if piece)
+    yield _("GPU"), " · ".join(piece for piece in gpus if piece)
     if facts is not None:
         yield _("software"), " · ".join(line(piece) for piece in _software(facts) if piece)
         yield _("machine"), " · ".join(line(piece) for piece in _machine(facts) if piece)

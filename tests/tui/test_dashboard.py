@@ -83,7 +83,7 @@ async def test_the_rank_that_others_wait_for_and_the_one_that_broke_first_are_ma
         assert " 4⚠━" in grid(app)
         assert grid(app).count("⚠") == 1
         assert "▇" in grid(app), "how busy each was lately"
-        data = {"exit_code": 1, "signal": None, "error": "bad", "traceback": None, "tail": []}
+        data: dict[str, object] = {"exit_code": 1, "signal": None, "error": "bad", "traceback": None, "tail": []}
         log.add(EventKind.RANK_FAILED, "it broke", attempt=0, node=CHOSEN[2], rank=9, data={**data, "time": 1000.0})
         log.add(EventKind.RANK_FAILED, "so it broke", attempt=0, node=CHOSEN[1], rank=3, data={**data, "time": 1007.0})
         log.add(EventKind.NODE_STATE, "ended", attempt=0, node=CHOSEN[0], data={"state": "stopped"})

@@ -47,7 +47,7 @@ OURS = dtagent.__version__
     ],
 )
 def test_the_agent_of_a_host_is_told_beside_that_of_this_dttui(
-    state: EnvironmentState, more: dict[str, object], words: str
+    state: EnvironmentState, more: dict[str, Any], words: str
 ) -> None:
     row = host_row(status(environment("gpu1", 2), state, **more), None, time.time())
     assert row.agent == words

@@ -40,6 +40,10 @@ class HostDetails(Prose):
 
     hangs = True
 
+    def on_resize(self) -> None:
+        """Break the lines anew for the new width."""
+        self.refresh()
+
 
 class HostsScreen(Screen[None]):
     """Looks at the fleet and at what is done on hosts a few times a second."""
@@ -332,11 +336,11 @@ def summary(statuses: Mapping[str, EnvironmentStatus], under_way: int) -> Conten
     count = len(statuses)
     parts = [Content(ngettext("{count} host", "{count} hosts", count).format(count=count))]
     kinds: list[tuple[Callable[[EnvironmentStatus], bool], str]] = [
-        (lambda status: status.state is EnvironmentState.NO_AGENT, _("{count} without an agent")),
+        (lambda status: status.state is EnvironmentState.NO_AGENT, _("{count} without agent")),
         (lambda status: status.is_away and status.state is not EnvironmentState.NO_AGENT, _("{count} not usable")),
         (
             lambda status: bool(status.agent_version) and agent_words(status)[0] != status.agent_version,
-            _("{count} of another version"),
+            _("{count} of other version"),
         ),
     ]
     for test, text in kinds:

@@ -87,8 +87,8 @@ class Column:
 COLUMNS = (
     Column("name", N_("host"), lambda row: row.name, 14, 30, lambda row: Part.NAME, is_needed=True),
     Column("state", N_("state"), lambda row: row.state_since, 13, 18, lambda row: row.state.colour, is_needed=True),
-    Column("agent", N_("agent"), lambda row: row.agent, 7, 16, lambda row: row.agent_part, is_needed=True),
-    Column("gpus", N_("GPUs"), lambda row: row.gpus + row.simulated_mark, 11, 24, is_needed=True),
+    Column("agent", N_("agent"), lambda row: row.agent, 11, 16, lambda row: row.agent_part, is_needed=True),
+    Column("gpus", N_("GPU"), lambda row: row.gpus + row.simulated_mark, 11, 24, is_needed=True),
     Column("heard", N_("heard"), lambda row: row.heard, 5, 6, lambda row: Part.MUTED),
     Column("zone", N_("zone"), lambda row: row.zone, 6, 16),
     Column("torch", N_("torch"), lambda row: row.torch, 7, 12),
