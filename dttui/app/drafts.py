@@ -171,7 +171,7 @@ class Drafts(ForCaller):
     @for_caller
     def read_text(self, text: str, name: str, base: Path) -> ReadText:
         """Return what `validate` says of a text, and the job where it is one; see `read_job_text`."""
-        from dttui.compose.job_text import read_job_text
+        from dttui.compose.text_reading import read_job_text
 
         return read_job_text(text, name, base)
 

@@ -19,8 +19,10 @@ from dttui.jobs.following import GrowingFile, Version, version_of
 from dttui.jobs.listing import JobEntry, JobSummary, directories, summarize_any
 from dttui.jobs.plan_file import read_plan_file
 
-PACE_S = 0.2
-"""After so long a reader is shown what is known by then."""
+FIRST_S, PACE_S = 0.2, 1.0
+"""After so long a reader is shown what is known by then, at first and later."""
+READ_BYTES = 128 * 1024
+"""Of reports at once: nobody else computes meanwhile for longer than that takes."""
 _RANK = re.compile(rb'"rank": ?(-?\d+)')
 _STEP = re.compile(rb'"step": ?(-?\d+)')
 _LOSS = re.compile(rb'"loss": ?(-?[0-9][0-9.eE+-]*)')
@@ -31,7 +33,7 @@ class LeastLoss:
 
     def __init__(self, path: Path) -> None:
         """Begin at the start of a job's metrics.jsonl."""
-        self._file = GrowingFile(path)
+        self._file = GrowingFile(path, read_bytes=READ_BYTES)
         self._begin(None)
 
     def _begin(self, rank: int | None) -> None:
@@ -42,7 +44,7 @@ class LeastLoss:
         self.last_step: int | None = None
 
     def read(self) -> bool:
-        """Take in what is new, at most about a megabyte; return whether there was anything."""
+        """Take in what is new, so much as is read at once; return whether there was anything."""
         lines = self._file.read()
         for line in lines:
             self._take(line)
@@ -105,13 +107,13 @@ class JobCatalogue:
         found = sorted(directories(), key=_changed_at, reverse=True)
         names = {path.name for path in found}
         self._known = {name: known for name, known in self._known.items() if name in names}
-        told_at = time.monotonic()
+        told_at, pace_s = time.monotonic(), FIRST_S
         for reads in (self._read_summary, self._read_rest):
             for path in found:
                 for _part in reads(JobDirectory(path)):
-                    if time.monotonic() - told_at >= PACE_S:
+                    if time.monotonic() - told_at >= pace_s:
                         yield self._entries()
-                        told_at = time.monotonic()
+                        told_at, pace_s = time.monotonic(), PACE_S
             yield self._entries()
 
     def _entries(self) -> list[JobEntry]:

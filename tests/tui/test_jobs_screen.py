@@ -90,12 +90,15 @@ async def test_headings_sort_checkboxes_mark_and_a_click_opens() -> None:
         assert "4 marked" in text_of(app, "#jobs-caption")
         await pilot.press("S")
         await settle(app, pilot)
-        at = listed.shown.index(ids[2])
+        at = next(place for place, job_id in enumerate(listed.shown) if place != listed.cursor and job_id in ids)
+        meant = listed.shown[at]
         await pilot.click(JobList, offset=(30, 1 + at))
+        await settle(app, pilot)
+        assert listed.highlighted == meant
         await pilot.click(JobList, offset=(30, 1 + at))
         await settle(app, pilot)
         assert isinstance(app.screen, RunScreen)
-        assert app.screen.directory == writers[2].directory
+        assert app.screen.directory.job_id == meant
 
 
 async def test_a_job_that_is_over_is_removed_once_that_is_confirmed() -> None:
@@ -178,7 +181,8 @@ async def test_a_job_is_run_again_and_restarted_once_that_is_confirmed() -> None
         over.submitted(document, inventory)
         await pilot.press("a")
         await until(pilot, lambda: isinstance(app.screen, ChoiceDialog), "it is asked first")
-        assert "as another job: 14 ranks on pytorch-dev-env" in " ".join(screen_text(app).split())
+        await settle(app, pilot)
+        assert "as another job: 14 ranks on pytorch-dev-env" in text_of(app, ".dialog-text")
         await pilot.press("enter")
         await settle(app, pilot)
         assert not launched
@@ -208,8 +212,8 @@ async def test_of_marked_jobs_those_are_removed_that_are_over() -> None:
         assert "1 job stays" in shown
         await pilot.press("tab", "enter")
         await until(pilot, lambda: not any(item.directory.path.exists() for item in over), "both are gone")
-        await settle(app, pilot)
-        assert list(app.screen.query_one(JobList).shown) == [running.job_id]
+        listed = app.screen_stack[-1].query_one(JobList)
+        await until(pilot, lambda: list(listed.shown) == [running.job_id], "and no more listed")
         assert running.directory.path.exists()
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from textual.app import App
-from textual.widgets.button import ButtonVariant
 
 from dttui import locations
 from dttui.app import Drafts
@@ -20,7 +19,7 @@ from dttui.inventory import Inventory
 from dttui.planning import ComposeState, Submission
 from dttui.sanitize import clean, clean_line
 from dttui.spec import Job
-from dttui.tui.screens.dialogs import ChoiceDialog, PathDialog
+from dttui.tui.screens.dialogs import ChoiceDialog, Choices, PathDialog
 from dttui.tui.screens.job_text import JobTextScreen
 from dttui.tui.screens.open_job import OpenDialog, TemplateDialog
 from dttui.words import listed
@@ -251,8 +250,5 @@ async def _may_replace_all(app: App[Any], target: Path, names: Sequence[str]) ->
 async def may_drop(app: App[Any]) -> bool:
     """Ask whether the changes of the job on the screen may go."""
     text = _("The job on the screen has changes that are not saved.")
-    choices: tuple[tuple[str, str, ButtonVariant], ...] = (
-        ("no", _("Keep it"), "primary"),
-        ("yes", _("Drop the changes"), "error"),
-    )
+    choices: Choices = (("no", _("Keep it"), "primary"), ("yes", _("Drop the changes"), "error"))
     return await app.push_screen_wait(ChoiceDialog(_("Another job"), text, choices)) == "yes"

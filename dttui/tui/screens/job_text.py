@@ -12,7 +12,6 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import OptionList, Static, TextArea
-from textual.widgets.button import ButtonVariant
 
 from dttui.compose import ReadText
 from dttui.i18n import _, ngettext
@@ -20,7 +19,7 @@ from dttui.sanitize import clean, clean_line
 from dttui.spec import Finding, Job, Problem, Severity, format_path
 from dttui.tui import symbols
 from dttui.tui.commands import N_
-from dttui.tui.screens.dialogs import ChoiceDialog
+from dttui.tui.screens.dialogs import ChoiceDialog, Choices
 from dttui.tui.widgets.key_bar import KeyBar
 from dttui.tui.widgets.title_bar import TitleBar
 from dttui.tui.widgets.yaml_area import YamlArea
@@ -77,7 +76,7 @@ class JobTextScreen(Screen[str]):
         super().__init__()
         self._valid = text
         self._begun = text if unfinished is None else unfinished
-        self._file_name = name
+        self._file = name
         self._read_text = read
         self._take = take
         self._save_job = save
@@ -92,9 +91,7 @@ class JobTextScreen(Screen[str]):
 
     def compose(self) -> ComposeResult:
         """Lay out the text, and below it what there is to say of it."""
-        yield TitleBar(
-            Content.assemble(("dttui ", "bold"), (_("job file"), "bold $primary"), "  ", clean(self._file_name))
-        )
+        yield TitleBar(Content.assemble(("dttui ", "bold"), (_("job file"), "bold $primary"), "  ", clean(self._file)))
         yield YamlArea(self._begun, id="job-text")
         yield Static(id="text-state")
         yield OptionList(id="text-notes", compact=True)
@@ -120,8 +117,8 @@ class JobTextScreen(Screen[str]):
         """Read the text as it now is, show what there is to say, and return whether it is a job."""
         text = self.query_one(YamlArea).text
         found = await asyncio.to_thread(self._read_text, text)
-        if not self.is_attached or text != self.query_one(YamlArea).text:
-            return False
+        if self not in self.app.screen_stack or text != self.query_one(YamlArea).text:
+            return False  # It was left meanwhile, or more was typed.
         self._seen = text
         if found.job is not None and text != self._valid:
             self._valid = text
@@ -177,7 +174,7 @@ class JobTextScreen(Screen[str]):
             self.dismiss(None)
             return
         text = _("The form has the last text that was a job. What was typed since can wait here.")
-        choices: tuple[tuple[str, str, ButtonVariant], ...] = (
+        choices: Choices = (
             ("stay", _("Edit further"), "primary"),
             ("keep", _("Keep it for later"), "default"),
             ("drop", _("Drop it"), "error"),
@@ -206,7 +203,7 @@ def _of_remark(finding: Finding) -> TextNote:
 
 def _state_line(found: ReadText, errors: int) -> Content:
     if not errors:
-        return Content.styled(f"✓ {_('a valid job; the form has it')}", "$success")
+        return Content.styled("✓ " + _("a valid job; the form has it"), "$success")
     count = ngettext("{count} mistake", "{count} mistakes", errors).format(count=errors)
     told = _("the form has it all the same") if found.job is not None else _("the form keeps the last valid text")
     return Content.assemble((f"✗ {count}", "bold $error"), (f" · {told}", "$muted"))

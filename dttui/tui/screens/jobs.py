@@ -52,6 +52,10 @@ class JobsListed(Message):
 
     jobs: Sequence[JobEntry]
 
+    def can_replace(self, message: Message) -> bool:
+        """Only the last of several looks matters."""
+        return isinstance(message, JobsListed)
+
 
 @dataclass
 class JobsUnread(Message):
@@ -138,6 +142,8 @@ class JobsScreen(Screen[None]):
         self._sort, self._is_reversed = JobColumn.BEGUN, True
         self._wanted = TERMS.parse("")
         self._reading: Worker[None] | None = None
+        self._looks_again = False
+        """Whether jobs were to be read while they were being read."""
         self._is_read = False
         self._trouble = ""
         """Why jobs could not be read."""
@@ -353,8 +359,18 @@ class JobsScreen(Screen[None]):
         return self.query_one(JobList)
 
     def _look(self) -> None:
-        if self.is_current and (self._reading is None or self._reading.is_finished):
+        if not self.is_current:
+            return
+        if self._reading is None or self._reading.is_finished:
+            self._looks_again = False
             self._reading = self._read()
+        else:
+            self._looks_again = True
+
+    @on(Worker.StateChanged)
+    def _read_on(self, event: Worker.StateChanged) -> None:
+        if event.worker is self._reading and event.worker.is_finished and self._looks_again:
+            self._look()
 
     @work(thread=True, group="jobs")
     def _read(self) -> None:

@@ -48,7 +48,7 @@ class OpenDialog(Dialog[str]):
         """Lay out the field, and what may be meant."""
         with self.box(_("Open a job"), "-wide", subtitle=_("type to filter · ↓ ↑ choose · enter opens")):
             yield Prose(_("Its environments are ticked, and its fields filled in."), classes="dialog-text")
-            yield Input(self._path, id="path", compact=True)
+            yield Input(self._path, id="path", compact=True, select_on_focus=False)
             yield OptionList(id="job-places", compact=True)
             yield from self.ok_or_cancel(_("Open"))
 
@@ -65,7 +65,7 @@ class OpenDialog(Dialog[str]):
     async def _look(self) -> None:
         typed = self.query_one(Input).value
         found = await asyncio.to_thread(self._find, typed)
-        if not self.is_attached:
+        if self not in self.app.screen_stack:
             return
         self._found_for = typed
         self._paths = [*found.recent, *found.files, *found.directories]

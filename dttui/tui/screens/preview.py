@@ -101,6 +101,8 @@ class PreviewScreen(Screen[str]):
     @work(group="look-ahead")
     async def _look_for_changes(self) -> None:
         changes = await asyncio.to_thread(self._changes)
+        if self not in self.app.screen_stack:
+            return
         text = partial(changes_text, changes, self._plan.job_name)
         self.query_one(PlanTree).put(_("changes"), PlanPart(_("changes"), text, changes_note(changes)))
         self._show()

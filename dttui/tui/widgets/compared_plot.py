@@ -1,4 +1,4 @@
-"""Curves of several jobs on one plot: each has its colour, and its letter where it ends."""
+"""Curves of several jobs on one plot: each has its colour, and its letter near its end."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from dttui.tui.widgets.plot import Points
 from dttui.tui.widgets.plot_axes import axis_ticks
 from dttui.tui.widgets.regime_plot import clear
 
+APART = 0.08
+"""Of a curve, by which its letter stands further from the end than that of the one before: many end in one place."""
 MOST_POINTS = 400
 """Drawn of a curve; a terminal has fewer columns than that."""
 
@@ -53,7 +55,9 @@ class ComparedPlot(PlotextPlot):
             rgb = Color.parse(self.app.theme_variables[curve.colour]).rgb
             thin = curve.points[:: -(-len(curve.points) // MOST_POINTS)]
             plt.plot([place for place, _value in thin], [value for _place, value in thin], marker="braille", color=rgb)
-        for curve in curves:
-            place, value = curve.points[-1]
-            plt.text(curve.letter, place, value, color=Color.parse(self.app.theme_variables[curve.colour]).rgb)
+        ground = Color.parse(self.app.theme_variables["surface"]).rgb
+        for number, curve in enumerate(curves):
+            place, value = curve.points[int((len(curve.points) - 1) * (1 - number * APART))]
+            rgb = Color.parse(self.app.theme_variables[curve.colour]).rgb
+            plt.text(curve.letter, place, value, color=rgb, background=ground)
         self.refresh()

@@ -83,9 +83,9 @@ class JobList(ScrollView, can_focus=True):
         Only lines that are others now are drawn again.
         """
         before, was = self.highlighted, (self._order, self._sort, self._widths)
-        changed = {key for key in order if rows[key] != self._rows.get(key)}
+        changed = {key for key, row in rows.items() if row is not self._rows.get(key)}
         self._rows, self._order, self._sort = rows, list(order), (sort, is_reversed)
-        self._widths = natural_widths(rows.values())
+        self._widths = natural_widths((rows[key] for key in changed), self._widths)
         if before in rows and before in self._order:
             self.cursor = self._order.index(before)
         else:

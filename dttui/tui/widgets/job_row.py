@@ -109,9 +109,9 @@ def column_name(column: JobColumn) -> str:
     }[column]
 
 
-def natural_widths(rows: Iterable[JobRow]) -> dict[JobColumn, int]:
-    """Return the cells that hold the headings and the texts of all rows, within reason."""
-    widths = {column: cell_len(column_name(column)) + 1 for column in JobColumn}
+def natural_widths(rows: Iterable[JobRow], before: Mapping[JobColumn, int] | None = None) -> dict[JobColumn, int]:
+    """Return the cells that hold the headings and the texts of rows, and what `before` holds too; within reason."""
+    widths = {column: cell_len(column_name(column)) + 1 for column in JobColumn} | dict(before or {})
     for row in rows:
         for column in JobColumn:
             extra = 1 + cell_len(_("sim")) if column is JobColumn.NAME and row.simulated else 0

@@ -70,7 +70,7 @@ class MetricPlots(ScrollView, can_focus=True):
         self._note = self._legend = ""
         self._logs: frozenset[str] = frozenset()
         self._chosen = ""
-        self._is_alone = False
+        self._is_alone = self._is_picked = False
         self._drawn: dict[str, tuple[object, list[Strip]]] = {}
 
     def on_mount(self) -> None:
@@ -88,7 +88,7 @@ class MetricPlots(ScrollView, can_focus=True):
         before = {plot.name: plot for plot in self._plots}
         is_as_before = [*before] == [plot.name for plot in plots] and (note, legend) == (self._note, self._legend)
         self._plots, self._note, self._legend = tuple(plots), note, legend
-        if self._chosen not in (plot.name for plot in plots):
+        if not self._is_picked or self._chosen not in (plot.name for plot in plots):
             self._chosen = plots[0].name if plots else ""
             if self._is_alone:
                 self.action_zoom()
@@ -135,7 +135,7 @@ class MetricPlots(ScrollView, can_focus=True):
 
     def action_zoom(self) -> None:
         """Show the chosen plot alone, or all again."""
-        self._is_alone = not self._is_alone and bool(self._plots)
+        self._is_alone, self._is_picked = not self._is_alone and bool(self._plots), True
         self._lay_out()
         self.post_message(self.Zoomed(self._is_alone))
 
@@ -198,7 +198,7 @@ class MetricPlots(ScrollView, can_focus=True):
         return list(zip(self._shown, self._places, strict=False))
 
     def _choose(self, name: str) -> None:
-        self._chosen = name
+        self._chosen, self._is_picked = name, True
         if self._is_alone:
             self._lay_out()
         else:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dttui.compose.documents import save_job, text_of_draft
-from dttui.compose.job_text import read_job_text
+from dttui.compose.text_reading import read_job_text
 from dttui.errors import UsageError
 from dttui.inventory.models import Inventory
 from dttui.planning.compose_state import ComposeState
