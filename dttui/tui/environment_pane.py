@@ -238,7 +238,7 @@ class EnvironmentPane(Vertical):
         shown = self.query_one("#host-gpus", Static)
         lines = gpu_lines(self._fleet.statuses[key]) if key in self._fleet.statuses else Content("")
         shown.display = bool(lines)
-        shown.border_title = self.name_of(key) if key is not None else ""
+        shown.border_title = Content(self.name_of(key)) if key is not None else ""
         if not lines.is_same(shown.content if isinstance(shown.content, Content) else Content("")):
             shown.update(lines)
 

@@ -13,6 +13,7 @@ from dttui.app.face import Submitted
 from dttui.jobs.event_log import EventLog
 from dttui.jobs.launch_file import LaunchFile
 from dttui.tui.app import DttuiApp
+from dttui.tui.screens.dialogs import ChoiceDialog
 from dttui.tui.screens.run import RunScreen
 from dttui.tui.widgets.node_grid import NodeGrid
 from tests.tui import job_files
@@ -40,7 +41,7 @@ async def test_one_plot_can_be_shown_alone_and_how_the_screen_was_left_is_kept()
         assert isinstance(app.screen, RunScreen), "the way back from one plot leads to all"
         assert "loss by step" in screen_text(app)
         assert app.screen.query_one(NodeGrid).display
-        await pilot.press("l", "h")
+        await pilot.press("l", "f")
         await settle(app, pilot)
         assert "tok/s by step · log" in screen_text(app)
         assert not app.screen.query_one(NodeGrid).display
@@ -149,17 +150,18 @@ async def test_a_job_that_is_over_goes_on_as_another_one_after_a_question(monkey
     async with controller(other), app.run_test(size=SIZE) as pilot:
         await look(app, pilot)
         await pilot.press("r")
-        await settle(app, pilot)
-        assert "goes on from its newest complete checkpoint" in screen_text(app)
+        await until(pilot, lambda: isinstance(app.screen, ChoiceDialog), "the question")
+        assert "from its newest checkpoint?" in screen_text(app)
         await pilot.press("enter")
         await settle(app, pilot)
         assert continued == [], "the harmless button has the focus"
         await pilot.press("r")
+        await until(pilot, lambda: isinstance(app.screen, ChoiceDialog), "the question")
         await settle(app, pilot)
-        await pilot.click("#restart")
+        await pilot.click("#run")
         await until(pilot, lambda: getattr(app.screen, "directory", None) == other.directory, "the other job")
         assert continued == [writer.job_id]
         await look(app, pilot)
         await pilot.press("r")
         await settle(app, pilot)
-        assert "goes on from" not in screen_text(app), "one that runs is not offered it"
+        assert "newest checkpoint?" not in screen_text(app), "one that runs is not offered it"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -40,7 +40,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Of which nodes rows were made."""
     found: list[str] = []
 
-    def noted(node: NodeView, job_id: str, failed: Collection[int | None], **how: Any) -> NodeRow:
+    def noted(node: NodeView, job_id: str, failed: Mapping[int | None, str], **how: Any) -> NodeRow:
         found.append(node.plan.name)
         return node_row(node, job_id, failed, **how)
 

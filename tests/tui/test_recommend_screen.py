@@ -52,6 +52,8 @@ async def test_chosen_degrees_are_in_the_job_the_estimate_and_the_saved_file(tmp
     app = make_app(draft=draft, base=tmp_path, file=path)
     async with app.run_test(size=SIZE, notifications=True) as pilot:
         await settle(app, pilot)
+        app.screen.query_one("#recommend").scroll_visible(animate=False)
+        await settle(app, pilot)
         await pilot.click("#recommend")
         offer = await until(
             pilot, lambda: isinstance(app.screen, RecommendDialog) and app.screen, "degrees are offered"

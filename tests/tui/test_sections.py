@@ -30,6 +30,7 @@ def field(app: DttuiApp, name: str) -> Input | Select[str] | Button:
 def type_into(app: DttuiApp, name: str, text: str) -> None:
     found = field(app, name)
     assert isinstance(found, Input)
+    found.focus()
     found.value = text
 
 

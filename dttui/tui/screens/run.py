@@ -427,7 +427,8 @@ class RunScreen(Screen[None]):
                 )
             ):
                 return Content.styled(f"⚠ {text}", "$state-unknown")
-            return Content.styled(" · ".join(filter(None, (text, so_far(view, now)))), "$muted")
+            since = "" if view.state is JobState.RENDEZVOUS and text else so_far(view, now)  # Which tells it itself.
+            return Content.styled(" · ".join(filter(None, (text, since))), "$muted")
         state = symbols.job_state(view.state)
         symbol = "⚠" if view.apart and view.state is JobState.SUCCEEDED else state.symbol
         pieces = [f"{symbol} {state.word}", line(view.reason)]

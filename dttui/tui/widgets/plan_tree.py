@@ -36,7 +36,7 @@ class PlanTree(Tree[PlanPart]):
     def fill(self, parts: Sequence[PlanPart]) -> None:
         """Show these, with the cursor on the master."""
         for part in parts:
-            node = self.root.add(part.name, part, allow_expand=bool(part.parts()))
+            node = self.root.add(Text(part.name), part, allow_expand=bool(part.parts()))
             if part.is_master or len(parts) <= MOST_OPEN:
                 self._make(node)
                 node.expand()
@@ -88,7 +88,7 @@ class PlanTree(Tree[PlanPart]):
     def _make(self, node: TreeNode[PlanPart]) -> None:
         if node.data is not None and not node.children:
             for part in node.data.parts():
-                node.add_leaf(part.name, part)
+                node.add_leaf(Text(part.name), part)
 
     def _begin(self) -> None:
         master = next((node for node in self.root.children if node.data is not None and node.data.is_master), None)
