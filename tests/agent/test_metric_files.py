@@ -156,12 +156,29 @@ def test_a_file_of_an_earlier_run_is_not_taken(files: AttemptFiles, out: Path) -
 
 
 def test_what_another_daemon_has_told_is_not_told_again(files: AttemptFiles, out: Path) -> None:
+    (out / "log.jsonl").write_bytes(CONTENTS["log.jsonl"] + b'{"step": 6, "loss": 3.0}\n')
+    found = MetricFiles(files, last_step=5).look(0.0, is_over=True)
+    assert [report["step"] for report in found] == [5, 6]
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_who_asks_again_after_the_end_is_told_nothing_twice(files: AttemptFiles, out: Path, name: str) -> None:
+    (out / name).write_bytes(CONTENTS[name])
+    Training().look(files, is_over=True)
+    before = files.trainer.read_bytes()
+    for _again in range(2):
+        Training().look(files, is_over=True)
+    assert files.trainer.read_bytes() == before
+
+
+def test_files_are_not_looked_for_where_lines_have_told_another_daemon_a_loss(files: AttemptFiles, out: Path) -> None:
     (out / "log.jsonl").write_bytes(CONTENTS["log.jsonl"])
+    (files.logs / "0.out").write_text("step 7 loss 2.5\n")
+    followed = Training()
+    for _look in range(2):  # The first one only notes that there is something.
+        followed.look(files)
     Training().look(files, is_over=True)
-    with (out / "log.jsonl").open("ab") as file:
-        file.write(b'{"step": 6, "loss": 3.0}\n')
-    Training().look(files, is_over=True)
-    assert [body["step"] for body in told(files)] == [1, 2, 3, 4, 5, 5, 6]
+    assert [body["step"] for body in told(files)] == [7]
 
 
 def test_a_directory_that_hangs_holds_nothing_up(files: AttemptFiles, monkeypatch: pytest.MonkeyPatch) -> None:

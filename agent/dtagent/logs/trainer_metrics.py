@@ -190,8 +190,10 @@ class _Attempt:
         self._offsets: dict[str, int] = note.get("at", {})
         self._counted: dict[str, Any] = note.get("counted", {})
         self._metric_files = MetricFiles(files, note.get("file_step"))
-        self._has_loss = False
+        self._has_loss = note.get("has_loss", False)
         """Whether a line has told one."""
+        self._is_over = note.get("is_over", False)
+        """Whether the last look has been: files would tell again what they have told it."""
         self._marked = dict(self._offsets)
         """The offsets as they are on disk."""
         self._own = OwnMetrics(patterns_of(files))
@@ -242,7 +244,7 @@ class _Attempt:
                 rank.allowance -= len(kept)
                 found += [{**report, "rank": number, "time": round(now, 3)} for report in kept]
         self._has_loss = self._has_loss or any("loss" in report for report in found)
-        if self._ranks and not self._has_loss:
+        if self._ranks and not self._has_loss and not self._is_over:
             told = self._metric_files.look(self._looked_at, is_over=is_over)
             found += [{**report, "rank": min(self._ranks), "time": round(now, 3)} for report in told]
             self._is_sure = self._is_sure or bool(told)
@@ -251,6 +253,7 @@ class _Attempt:
             self._is_sure, self._offsets, self._ranks, self._skipped = True, dict(self._marked), {}, 0
             self._unread = 0
             return
+        self._is_over = self._is_over or is_over
         self._write(found)
 
     def _streams(self) -> dict[int, list[str]]:
@@ -385,6 +388,7 @@ class _Attempt:
             end["counted"] = counted
         if self._metric_files.last_step is not None:
             end["file_step"] = self._metric_files.last_step
+        end |= {name: True for name in ("has_loss", "is_over") if getattr(self, f"_{name}")}
         if self._own.dropped:
             end["dropped_patterns"] = self._own.dropped
         data = "".join(json.dumps(item) + "\n" for item in (*reports, end)).encode()
@@ -462,6 +466,7 @@ def _note(line: bytes) -> dict[str, Any] | None:
             "at": {str(stream): int(offset) for stream, offset in body["at"].items()},
             "file_step": step if isinstance(step, int) else None,
             "counted": counted if isinstance(counted, dict) else {},
+            **{name: body.get(name) is True for name in ("has_loss", "is_over")},
         }
     return None
 
