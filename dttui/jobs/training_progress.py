@@ -47,14 +47,19 @@ def training_progress(
         metrics: reports of one rank, the newest last.
         length: what the job gives its script as the end; what the script reports itself counts before that.
     """
+    epochs = length.epochs if length is not None else None
     steps = newest.value("total_steps") or (length.steps if length is not None else None)
+    if not steps and epochs:
+        steps = epochs * (newest.value("epoch_steps") or 0)
     if steps and newest.step is not None:
         found = [(metric.time, float(metric.step)) for metric in metrics if metric.step is not None]
         return _of(float(newest.step), float(steps), found)
-    epochs = length.epochs if length is not None else None
-    if not epochs or newest.epoch is None or (newest.epoch == int(newest.epoch) and epochs < LEAST_EPOCHS):
+    told = [(metric.time, metric.epoch) for metric in metrics if metric.epoch is not None]
+    # At the end of an epoch one that is told with its fraction is whole, too.
+    is_exact = any(epoch != int(epoch) for _time, epoch in (*told, (None, newest.epoch or 0.0)))
+    if not epochs or newest.epoch is None or (not is_exact and epochs < LEAST_EPOCHS):
         return None
-    return _of(newest.epoch, epochs, [(metric.time, metric.epoch) for metric in metrics if metric.epoch is not None])
+    return _of(newest.epoch, epochs, told)
 
 
 def _of(done: float, total: float, told: Sequence[tuple[float | None, float]]) -> TrainingProgress | None:

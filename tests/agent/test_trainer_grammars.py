@@ -150,7 +150,8 @@ def test_a_loss_that_is_no_number_stays_so() -> None:
 
 
 def test_two_losses_of_which_none_is_the_total_are_kept_by_their_names() -> None:
-    assert read("[0/25][10/782]\tLoss_D: 1.5612\tLoss_G: 4.3") == [{"loss_d": 1.5612, "loss_g": 4.3, "step": 10}]
+    numbers = {"loss_d": 1.5612, "loss_g": 4.3, "step": 10, "epoch_steps": 782}
+    assert read("[0/25][10/782]\tLoss_D: 1.5612\tLoss_G: 4.3") == [numbers]
 
 
 @pytest.mark.parametrize(
@@ -254,5 +255,5 @@ def test_an_evaluation_gives_neither_loss_nor_step(line: str) -> None:
 )
 def test_a_closing_report_changes_neither_loss_nor_step(line: str) -> None:
     reports = read(f"epoch 1 - iter 40/40 - loss 2.6\n{line}")
-    assert reports[0] == {"epoch": 1, "loss": 2.6, "step": 40}
+    assert reports[0] == {"epoch": 1, "loss": 2.6, "step": 40, "epoch_steps": 40}
     assert not any({"loss", "step"} & report.keys() for report in reports[1:])

@@ -24,7 +24,10 @@ def read(line: str) -> dict[str, float] | None:
         ("Step: 1,234 | loss=inf", {"step": 1234, "loss": math.inf}),
         ("step 00010/01000 (1.00%) | loss: 3.14 | tok/sec: 65,000", {"step": 10, "loss": 3.14, "tokens_per_s": 65000}),
         ('{"step": 5, "loss": 1.25}', {"step": 5, "loss": 1.25}),
-        ("Epoch 2/3:  50%|█| 4/8 [00:00<00:00, 4.2it/s, loss=1.5]", {"step": 12, "loss": 1.5, "steps_per_s": 4.2}),
+        (
+            "Epoch 2/3:  50%|█| 4/8 [00:00<00:00, 4.2it/s, loss=1.5]",
+            {"step": 12, "loss": 1.5, "steps_per_s": 4.2, "epoch_steps": 8},
+        ),
         ("training: 37it [00:01, 36.1it/s, loss=0.5]", {"step": 37, "loss": 0.5, "steps_per_s": 36.1}),
         ("training: 37it [00:59,  1.60s/it, loss=0.5]", {"step": 37, "loss": 0.5, "steps_per_s": 0.625}),
         (
@@ -80,6 +83,36 @@ def test_how_many_steps_there_are_is_told_where_they_are_not_those_of_an_epoch(
     found = [reader.read(line.encode()) or {} for line in lines][-1]
     assert "step" in found
     assert found.get("total_steps") == total
+
+
+@pytest.mark.parametrize(
+    ("lines", "length"),
+    [
+        (["Epoch: [0][  11/5005]\tTime  0.228 ( 0.685)\tLoss 6.0698e+00 (6.4470e+00)"], 5005),
+        (["Epoch 0:  50%|█| 10/20 [00:00<00:00, 4.2it/s, v_num=0, train_loss=1.5]"], 20),
+        (["Epoch 1/3", "10/50 ━━━━ 0s 2ms/step - loss: 1.0"], 50),
+        (["[epoch=1][batch=5/50]:", "\t Train loss/train/total: 2.1"], 50),
+        (["Epoch [1/5], Step [600/600], Loss: 0.12", "Epoch [2/5], Step [100/600], Loss: 0.12"], 600),
+        (["Epoch [1/5], Step [100/600], Loss: 0.12"], None),
+        (["training:  50%|█| 10/20 [00:00<00:00, 4.2it/s, loss=1.5]"], None),
+        (["epoch 1 step 500/900 loss 0.12", "epoch 2 step 600/900 loss 0.12"], None),
+    ],
+    ids=[
+        "PyTorch's examples",
+        "Lightning",
+        "Keras",
+        "Composer",
+        "in brackets",
+        "maybe of all",
+        "a bar without epochs",
+        "of all",
+    ],
+)
+def test_how_many_steps_an_epoch_has_is_told_where_they_are_counted_in_it(lines: list[str], length: int | None) -> None:
+    reader = TrainerLines()
+    found = [reader.read(line.encode()) or {} for line in lines][-1]
+    assert "step" in found
+    assert found.get("epoch_steps") == length
 
 
 @given(st.binary(max_size=300) | st.text("{}'loss: =|%/[]0123456789it,.\x1b\r eE-nastp", max_size=200).map(str.encode))

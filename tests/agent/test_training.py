@@ -67,7 +67,8 @@ def test_each_report_of_hf_trainer_gets_the_step_that_its_progress_bar_shows(fil
     steps = [body["step"] for body in found if "loss" in body]
     assert steps == [5, 10, 15, 20, 25, 30, 35, 40, 45]
     assert next(body["loss"] for body in found if "loss" in body) == pytest.approx(3.671, abs=0.05)
-    assert set(found[0]) == {"step", "steps_per_s", "loss", "gradient_norm", "learning_rate", "epoch"}
+    assert set(found[0]) == {"step", "steps_per_s", "loss", "gradient_norm", "learning_rate", "epoch", "total_steps"}
+    assert {body["total_steps"] for body in found if "loss" in body} == {48}
     assert [body["epoch"] for body in found if "eval_loss" in body] == [1, 2, 3]
     assert "train_loss" in found[-1]
     assert "loss" not in found[-1]
@@ -130,7 +131,8 @@ def test_bars_of_loading_and_of_evaluation_count_no_steps(files: AttemptFiles) -
 def test_lightning_counts_steps_over_epochs(files: AttemptFiles) -> None:
     found = found_in(files, "lightning-2.6.6")
     assert [body["step"] for body in found] == list(range(found[0]["step"], 25))
-    assert found[-1] == {"step": 24, "loss": 0.216, "learning_rate": 0.01, "steps_per_s": pytest.approx(419, rel=1)}
+    numbers = {"step": 24, "loss": 0.216, "learning_rate": 0.01, "epoch_steps": 8}
+    assert found[-1] == numbers | {"steps_per_s": pytest.approx(419, rel=1)}
 
 
 def test_a_bar_with_a_postfix_reports_once_a_step_and_its_last_word(files: AttemptFiles) -> None:

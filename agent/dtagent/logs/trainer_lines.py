@@ -71,6 +71,8 @@ class TrainerLines:
         self._alone_is_rank = False
         self._tells_epochs = False
         """Whether any line has spoken of epochs."""
+        self._epoch_steps: int | None = None
+        """How many steps an epoch has, where the line says it."""
         self.is_in_samples = False
         """Whether what counts as a step is a sample."""
 
@@ -96,9 +98,12 @@ class TrainerLines:
         epoch = _EPOCH.match(text)
         if epoch:
             self._epoch = int(epoch[1])
+        self._epoch_steps = None
         found = self._read(text)
         if found is not None and "step" in found:
             self._last_step = int(found["step"])
+            if self._epoch_steps is not None:
+                found["epoch_steps"] = self._epoch_steps
         return found
 
     def _read(self, text: str) -> dict[str, float] | None:
@@ -132,7 +137,7 @@ class TrainerLines:
         numbers = numbers_of(text.partition("/step")[2])
         found = _told(numbers)
         if self._epoch is not None:
-            found["step"] = max(0, self._epoch - 1) * length + position
+            found["step"], self._epoch_steps = max(0, self._epoch - 1) * length + position, length
         return found
 
     def _of_bar(self, bar: TitledBar) -> dict[str, float] | None:
@@ -156,7 +161,7 @@ class TrainerLines:
         number = row.epoch if row is not None else int(epoch[2]) if epoch else None
         if row is None and epoch and number is not None and not epoch[1] and not epoch[3]:
             number += 1  # Lightning counts epochs from nought; where there is a colon or their number, a person does.
-        found["step"] = self._bar_count.step(number, bar.position, bar.length)
+        found["step"] = self._counted(self._bar_count, number, bar.position, bar.length)
         pace = steps_per_s(bar.postfix)
         self._has_steps = True
         return {**found, **({} if pace is None else {"steps_per_s": pace})}
@@ -243,7 +248,7 @@ class TrainerLines:
         if place is not None and place.position is not None and numbers.step is None:
             self._has_steps = self._has_steps or has_loss
             self.is_in_samples = place.is_in_samples
-            return self._count.step(place.epoch, place.position, place.length) if has_loss else None
+            return self._counted(self._count, place.epoch, place.position, place.length) if has_loss else None
         if numbers.step is None:
             return None
         if not has_loss and (numbers.step_rank < 2 or numbers.step_name == WHOLE_STEP):
@@ -252,14 +257,24 @@ class TrainerLines:
         if whole is None:
             is_anew = numbers.step_rank < 2 and numbers.step_of is not None
             return self._count.step(None, numbers.step, numbers.step_of) if is_anew else numbers.step
-        return self._count.step(whole, numbers.step, numbers.step_of, is_exact=numbers.step_rank < 2)
+        return self._counted(self._count, whole, numbers.step, numbers.step_of, is_exact=numbers.step_rank < 2)
+
+    def _counted(
+        self, count: StepCount, epoch: int | None, position: int, length: int | None, *, is_exact: bool = True
+    ) -> int:
+        """Return the step of a position within an epoch, and note how many steps that has."""
+        step = count.step(epoch, position, length, is_exact=is_exact)
+        # Of a first epoch, what looks like its length may be that of all.
+        if epoch is not None and not count.goes_on and (is_exact or epoch != count.first_epoch):
+            self._epoch_steps = length
+        return step
 
     def _placed(self, place: LinePlace, position: int) -> int | None:
         """Return the step of a line that has it in brackets alone: before the loss it may also be a rank."""
         if place.is_in_samples:
             self.is_in_samples = self._has_steps = True
             epoch = self._heading.epoch if self._heading is not None else None
-            return self._count.step(epoch, position, place.length)
+            return self._counted(self._count, epoch, position, place.length)
         if place.length is None:
             self._alone_is_rank = self._alone_is_rank or position == self._alone
             self._alone = position
@@ -273,7 +288,7 @@ class TrainerLines:
         """Return the report of a line that names no step: that of the heading above it, or its epoch, or none."""
         if self._heading is not None and self._heading.position is not None:
             place = self._heading
-            found["step"] = self._count.step(place.epoch, int(place.position or 0), place.length)
+            found["step"] = self._counted(self._count, place.epoch, int(place.position or 0), place.length)
             return found
         if self._has_steps:
             if "loss" in found or "epoch" in found or self._last_step is None:

@@ -166,6 +166,11 @@ class _Rank:
             in_samples = any(reader.is_in_samples for reader in self.readers.values())
             newest["samples_per_s" if in_samples else "steps_per_s"] = pace
 
+    def total(self, report: dict[str, Any], length: int) -> dict[str, float]:
+        """Return the steps of the whole training, which HF Trainer's bar counts; another's may be of an epoch."""
+        is_anew = length in self.counts and self.counts[length].rounds
+        return {"total_steps": length} if {"epoch", "learning_rate"} <= report.keys() and not is_anew else {}
+
     def place(self, reports: list[dict[str, Any]]) -> None:
         """Give the losses without a step those that the bars showed meanwhile, evenly: nothing says which was whose."""
         losses = [report for report in reports if "loss" in report]
@@ -179,7 +184,7 @@ class _Rank:
             at = number * len(count.steps) // len(unplaced)
             if at > taken:
                 taken, self.bar_length = at, count.length
-                report |= count.numbers(count.steps[at - 1])
+                report |= count.numbers(count.steps[at - 1]) | self.total(report, count.length)
         count.steps.clear()
 
 
@@ -357,7 +362,8 @@ class _Attempt:
             if "step" not in report and "loss" in report:
                 if rank.redrawn:
                     bar = rank.redrawn.popleft()[1]
-                    report |= {"step": bar.position} | ({"steps_per_s": bar.steps_per_s} if bar.steps_per_s else {})
+                    report |= {"step": bar.position} | rank.total(report, bar.length)
+                    report |= {"steps_per_s": bar.steps_per_s} if bar.steps_per_s else {}
                 elif rank.held == start + begin:
                     rank.has_own_bars = not rank.counts
                 elif rank.has_own_bars and not is_over and not reports:

@@ -213,6 +213,7 @@ class Metric:
     total_steps: float | None = metric(
         PLAIN, "Steps of the whole training.", label="steps in all", names=("max_steps",)
     )
+    epoch_steps: float | None = metric(PLAIN, "Steps of one epoch.", label="steps an epoch")
     communication_percent: float | None = metric(
         PERCENT,
         "Share of the time in which a collective of the rank was under way.",

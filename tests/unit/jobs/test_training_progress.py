@@ -45,3 +45,14 @@ def test_more_steps_than_were_said_tell_nothing() -> None:
     metrics = steps((0, 10), (1, 200))
     assert training_progress(metrics[-1], metrics, SeenLength(steps=100)) is None
     assert training_progress(metrics[-1], metrics, None) is None
+
+
+def test_an_epoch_that_is_told_with_its_fraction_also_counts_at_its_end() -> None:
+    metrics = [Metric(0, 5, epoch=0.5, time=0.0), Metric(0, 10, epoch=1.0, time=5.0)]
+    assert training_progress(metrics[-1], metrics, SeenLength(epochs=2)) == TrainingProgress(0.5, 10.0)
+
+
+def test_the_steps_of_an_epoch_tell_how_far_a_training_of_few_epochs_is() -> None:
+    metrics = steps((0, 10), (10, 20), epoch_steps=20, epoch=1)
+    assert training_progress(metrics[-1], metrics, SeenLength(epochs=2)) == TrainingProgress(0.5, 20.0)
+    assert training_progress(metrics[-1], metrics, None) is None
