@@ -16,6 +16,8 @@ from dttui.spec import (
     Finding,
     Imported,
     Job,
+    Problem,
+    Run,
     decode,
     dump_job,
     grouped,
@@ -33,10 +35,11 @@ def import_job(options: Namespace) -> int:
     if not options.file and not options.command:
         hint = "dttui import FILE…; dttui import -- torchrun --nproc-per-node 8 train.py"
         raise UsageError(_("there is nothing to import"), hint)
-    contents = {name: read_bytes(Path(name), name) for name in options.file}
+    contents = {name: _content(name) for name in options.file}
     imported = import_documents(contents, list(options.command), COMMAND_NAME, _read_beside)
     target = Path(options.into) if options.into else None
-    job = imported.job if target is None else _moved(imported.job, target.absolute().parent)
+    job = _with_directory(imported.job)
+    job = job if target is None else _moved(job, target.absolute().parent)
     text = _with_comments(dump_job(job), imported)
     if target is not None and not options.dry_run:
         _write(target, text)
@@ -55,6 +58,14 @@ def import_job(options: Namespace) -> int:
     return ExitCode.OK
 
 
+def _content(name: str) -> bytes:
+    """Return what is in a document. Raises DocumentError, which names the way of a command line that is one word."""
+    if " " in name and not os.path.exists(name):  # Of a name that is too long, Path.exists raises.
+        hint = _("A command line comes behind --: dttui import -- {command}").format(command=name)
+        raise DocumentError([Problem(printable(one_line(name)), _("no such file"), printable(one_line(hint)))])
+    return read_bytes(Path(name), name)
+
+
 def _read_beside(path: str) -> str | None:
     """Return the text of a file that a document names, as seen from here; `None` where none can be read."""
     try:
@@ -63,14 +74,30 @@ def _read_beside(path: str) -> str | None:
         return None
 
 
-def _moved(job: Job, directory: Path) -> Job:
-    """Let a script that lies here be found from a job file that lies elsewhere."""
+def _with_directory(job: Job) -> Job:
+    """Send this directory with a command or a module that names something in it, as it is sent with a script."""
     run = job.run
-    is_here = run is not None and run.script is not None and not posixpath.isabs(run.script)
-    if run is None or not is_here or run.workdir is not None or directory.resolve() == Path.cwd().resolve():
+    if run is None or run.workdir is not None:
         return job
-    workdir = os.path.relpath(Path.cwd().resolve(), directory.resolve())
+    package = (run.module or "").partition(".")[0]
+    named = [word.rpartition("=")[2] for word in run.command or ()] + [package, package and f"{package}.py"]
+    if not any(name and not posixpath.isabs(name) and os.path.exists(name) for name in named):
+        return job
+    return job.model_copy(update={"run": run.model_copy(update={"workdir": "."})})
+
+
+def _moved(job: Job, directory: Path) -> Job:
+    """Let what is sent, which lies here, be found from a job file that lies elsewhere."""
+    run = job.run
+    is_sent = run is not None and (run.workdir or run.script) is not None and not _is_on_hosts(run)
+    if run is None or not is_sent or directory.resolve() == Path.cwd().resolve():
+        return job
+    workdir = os.path.relpath(Path.cwd().resolve() / (run.workdir or ""), directory.resolve())
     return job.model_copy(update={"run": run.model_copy(update={"workdir": workdir})})
+
+
+def _is_on_hosts(run: Run) -> bool:
+    return posixpath.isabs(run.workdir if run.workdir is not None else run.script or "")
 
 
 def _with_comments(text: str, imported: Imported) -> str:

@@ -360,3 +360,36 @@ def test_a_program_that_is_no_launcher_is_answered_with_those_that_are_known() -
         _of_command(["sbatchd", "launch", "train.py"])
     (problem,) = caught.value.problems
     assert "accelerate launch" in problem.hint
+
+
+@pytest.mark.parametrize("arguments", ["", " --output_dir " + "x" * 300])
+def test_a_command_line_in_the_place_of_a_file_is_told_where_it_belongs(
+    arguments: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = f"torchrun --nproc_per_node 2 train.py{arguments}"
+    assert main(["import", command]) == 2
+    told = capsys.readouterr().err
+    assert "no such file" in told
+    assert f"dttui import -- {command}" in told
+
+
+def test_what_a_command_names_here_is_sent_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sft.yaml").touch()
+    (tmp_path / "train.py").touch()
+    (tmp_path / "sub").mkdir()
+
+    def workdir(*command: str, into: str) -> str | None:
+        assert main(["import", "-o", into, "--", *command]) == 0
+        run = load_job(tmp_path / into).run
+        assert run is not None
+        return run.workdir
+
+    assert workdir("llamafactory-cli", "train", "sft.yaml", into="a.yaml") == "."
+    assert workdir("yolo", "train", "data=sft.yaml", into="sub/b.yaml") == ".."
+    assert workdir("torchrun", "-m", "train", into="c.yaml") == "."
+    assert workdir("torchrun", "-m", "of_the_hosts.train", into="d.yaml") is None
+    assert workdir("swift", "sft", "--model", "m", into="e.yaml") is None
+    assert workdir("env", "-C", "sub", "torchrun", "train.py", into="sub/f.yaml") == "."
