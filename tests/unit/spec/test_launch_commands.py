@@ -148,6 +148,35 @@ def test_what_starts_its_own_ranks_is_started_once_a_node(line: str, command: in
         assert "this says how many nodes, and not which: 2" in warnings(imported)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        ("--accelerator gpu --devices 4", 4),
+        ("--gpus=0,1", 2),
+        ("trainer.devices=[0,1,2]", 3),
+        ("--devices -1", None),
+        ("--multiprocessing-distributed --world-size 1 --rank 0", None),
+    ],
+)
+def test_a_script_that_is_told_of_several_gpus_is_started_once_a_node(arguments: str, count: int | None) -> None:
+    imported = script(f"python t.py {arguments}")
+    made = data(imported)
+    assert made["run"] == {"command": ["${PYTHON}", "t.py", *arguments.split()], "per": "node"}
+    assert (made["framework"], made["name"]) == ("command", "t")
+    assert made.get("resources") == (None if count is None else {"gpu": {"count": count}})
+
+
+@pytest.mark.parametrize(
+    "line", ["python t.py --devices 1", "python t.py --gpus x", "torchrun --nproc_per_node 4 t.py --devices 4"]
+)
+def test_a_script_of_one_gpu_or_with_a_launcher_is_started_once_a_gpu(line: str) -> None:
+    assert data(script(line))["run"]["script"] == "t.py"
+
+
+def test_a_job_is_called_after_the_file_that_a_setting_names() -> None:
+    assert data(script("yolo detect train data=coco8.yaml epochs=2"))["name"] == "coco8"
+
+
 SBATCH = """\
 #!/bin/bash
 #SBATCH --job-name=big

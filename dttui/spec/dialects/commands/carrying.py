@@ -125,6 +125,7 @@ def _carry_program(translation: Translation, launch: Launch) -> None:
     arguments = tuple(word.text for word in launch.arguments if word.text not in _PASSED_ON)
     text = program.text
     if launch.kind is ProgramKind.COMMAND:
+        text = "${PYTHON}" if program is launch.python else text
         translation.put(("framework",), "command", origin)
         translation.put(("run", "command"), (text, *arguments), origin)
         if launch.is_once_a_node:
@@ -170,7 +171,7 @@ def _name(launch: Launch, text: str) -> str:
     else:
         named = (word.text for word in launch.arguments if re.search(r"\.(ya?ml|json|toml|py)$", word.text))
         text = next(named, text) if launch.is_once_a_node else text
-        stem = posixpath.splitext(posixpath.basename(text))[0]
+        stem = posixpath.splitext(posixpath.basename(text.rpartition("=")[2]))[0]
     return printable(stem)[:120].strip() or "job"
 
 

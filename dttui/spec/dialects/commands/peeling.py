@@ -11,7 +11,7 @@ from dttui.i18n import _
 from dttui.spec.dialects.commands.launch import Launch, ProgramKind
 from dttui.spec.dialects.commands.launcher_options import OptionError, Options, names
 from dttui.spec.dialects.commands.schedulers import horovodrun, mpirun, srun
-from dttui.spec.dialects.commands.trainers import is_own_script, module_launcher, own_ranks, trainer_of
+from dttui.spec.dialects.commands.trainers import is_own_script, module_launcher, own_devices, own_ranks, trainer_of
 from dttui.spec.dialects.commands.wrappers import script_before_dashes, take_variables, wrapper_of
 from dttui.spec.dialects.shell.command_words import ShellCommand, Word
 from dttui.spec.problems import shown
@@ -161,10 +161,12 @@ def _take_python(launch: Launch, words: Words) -> bool:
             break
     if at >= len(words) or words[at].text == "-":
         return False
+    launch.python = words[0]
     if is_own_script(words[at]):
         own_ranks(launch, words)
         return True
-    launch.python = words[0]
+    if not launch.launchers and own_devices(launch, words, at):
+        return True
     launch.run(ProgramKind.SCRIPT, words[at:])
     return True
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from dttui.i18n import _
 from dttui.spec.dialects.commands.accelerate_launch import accelerate
@@ -13,6 +15,7 @@ from dttui.spec.dialects.commands.launcher_options import Given, OptionError, Op
 from dttui.spec.dialects.commands.program_start import start
 from dttui.spec.dialects.commands.torchrun_options import TORCHRUN
 from dttui.spec.dialects.shell.command_words import Word
+from dttui.spec.yaml_source import Mark
 
 Words = Sequence[Word]
 
@@ -89,6 +92,10 @@ OWN_RANKS: dict[str, frozenset[str]] = {
 """Programs that start the ranks of a node themselves, and which of their verbs do; nothing for all."""
 _OWN_SCRIPTS = frozenset({"deepy.py"})
 """The same among scripts: GPT-NeoX's."""
+_DEVICES = re.compile(r"(?:--(?:trainer\.)?|trainer\.)(?:devices|gpus|num[-_]gpus|n_?gpus)")
+"""By which a script is told how many GPUs it is to use, as Lightning's are."""
+_SPAWNS = frozenset({"--multiprocessing-distributed", "--multiprocessing_distributed"})
+"""PyTorch's ImageNet example and what descends from it: a rank on each GPU."""
 _SAME_AS_TORCHRUN = frozenset({"tune"})
 """Those that take torchrun's options, which they are given by PET_… where dttui starts them."""
 _PLACES = {"NNODES": "nodes", "NPROC_PER_NODE": "per_node"}
@@ -333,6 +340,37 @@ def is_own(words: Words) -> bool:
 def is_own_script(word: Word) -> bool:
     """Whether a script starts the ranks of a node itself."""
     return posixpath.basename(word.text) in _OWN_SCRIPTS
+
+
+def own_devices(launch: Launch, words: Words, at: int) -> bool:
+    """Take a script that starts a rank on each of several GPUs itself; return whether its arguments say so.
+
+    Args:
+        launch: what is known so far.
+        words: the interpreter's command line.
+        at: where the script stands in it.
+    """
+    arguments = words[at + 1 :]
+    devices = _devices(arguments)
+    if devices is None and not any(word.text in _SPAWNS for word in arguments):
+        return False
+    launch.is_once_a_node = True
+    if devices is not None and devices[1].text.isdecimal():
+        launch.per_node = launch.enter(*devices)
+    launch.run(ProgramKind.COMMAND, words)
+    return True
+
+
+def _devices(arguments: Words) -> tuple[str, Word] | None:
+    """Return by what arguments name several GPUs, and how many: `-1` and `auto` are all; `None` where they do not."""
+    for word, following in pairwise((*arguments, Word("", Mark(1, 1)))):
+        name, equals, value = word.text.partition("=")
+        if _DEVICES.fullmatch(name):
+            value = (value if equals else following.text).strip("[]")
+            count = str(len(value.split(","))) if re.fullmatch(r"\d+(?:,\d+)+", value) else value
+            if re.fullmatch(r"-1|auto|[2-9]|[1-9]\d{1,3}", count):
+                return name, Word(count, word.mark)
+    return None
 
 
 Trainer = Callable[[Launch, Words], None]
