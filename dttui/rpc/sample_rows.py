@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import field, make_dataclass
+from functools import cached_property
 from typing import Annotated, Any, get_type_hints
 
 from dtagent.protocol import rpc
@@ -127,10 +128,12 @@ class Selection:
             ],
             frozen=True,
         )
-        answer = make_dataclass(
-            "SelectedAnswer", [("id", Annotated[int, Strict()]), ("result", self.reply)], frozen=True
-        )
-        self._answers: TypeAdapter[Any] = TypeAdapter(answer)
+
+    @cached_property
+    def _answers(self) -> TypeAdapter[Any]:
+        """Decodes and checks the answer to a call; made where somebody first has one."""
+        kinds = [("id", Annotated[int, Strict()]), ("result", self.reply)]
+        return TypeAdapter(make_dataclass("SelectedAnswer", kinds, frozen=True))
 
     def read(self, line: bytes) -> tuple[int, Any] | None:
         """Return the number of the call that a frame answers, and the answer, decoded and checked at once.

@@ -116,7 +116,7 @@ async def test_a_number_that_is_not_of_what_is_ticked_now_is_never_shown(monkeyp
         await tick(pilot, 5, 0, 1)
         await until(pilot, lambda: asked, "the estimate is asked for")
         assert "step time … speed-up" not in told(app, "#summary")
-        assert "memory/GPU … step time … assumed … degrees …" in told(app, "#summary")
+        assert "memory/GPU … left out … step time … assumed … degrees …" in told(app, "#summary")
         assert len(asked) == 1, "one look at a time"
         gate.set()
         await settle(app, pilot)
