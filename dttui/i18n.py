@@ -34,11 +34,15 @@ _catalogues: dict[str, _Catalogue] = {}
 
 
 def set_language(wanted: str | None) -> None:
-    """Choose the language of this process: `en`, `zh`, or `None` for what LC_ALL, LC_MESSAGES or LANG say."""
+    """Choose the language of this process: `en`, `zh`, or `None` for what LC_ALL, LC_MESSAGES or LANG say.
+
+    What was chosen for the present call before that no longer counts.
+    """
     global _of_process
     name = wanted or _from_environment()
     _of_process = _Catalogue(name, _catalogue_of(name))
     _catalogues.clear()
+    _of_call.set(None)
 
 
 @contextmanager
@@ -151,10 +155,16 @@ def retell(recipe: Mapping[str, Any]) -> str:
         name: retell(value) if isinstance(value, dict) else value
         for name, value in dict(recipe.get("values", {})).items()
     }
-    message = str(
-        _form(identity, str(plural), int(recipe["count"])) if plural else _catalogue().translations.gettext(identity)
-    )
+    if plural:
+        message = str(_form(identity, str(plural), int(recipe["count"])))
+    else:  # Of nothing gettext tells the head of the catalogue.
+        message = _catalogue().translations.gettext(identity) if identity else ""
     return message.format(**values) if "values" in recipe else message
+
+
+def told_now(text: str) -> str:
+    """Return a message in the language chosen now; any other text as it is."""
+    return retell(text.recipe) if isinstance(text, Message) else text
 
 
 def recipes(data: object, *path: str) -> list[list[Any]]:

@@ -50,6 +50,11 @@ def gpu_types_file() -> Path:
     return user_config_path("dttui") / "gpus.yaml"
 
 
+def settings_file() -> Path:
+    """What a person has set of the screen: theme, language, keys."""
+    return user_config_path("dttui") / "settings.yaml"
+
+
 def themes_directory() -> Path:
     """The person's own themes, beside those that ship with dttui; one of the same name takes its place."""
     return user_config_path("dttui") / "themes"
@@ -88,6 +93,11 @@ def screens_file() -> Path:
 def jobs_directory() -> Path:
     """Parent of the job directories, one a job."""
     return user_state_path("dttui") / "jobs"
+
+
+def drafts_directory() -> Path:
+    """Jobs that are being composed and are not saved, one a screen."""
+    return user_state_path("dttui") / "drafts"
 
 
 def log_file() -> Path:

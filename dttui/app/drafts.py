@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         Offer,
         ReadText,
     )
+    from dttui.compose.kept_drafts import KeptDraft
     from dttui.compose.templates import Template
     from dttui.export.rendered import Rendered
     from dttui.fleet.live import EnvironmentStatus
@@ -49,6 +51,45 @@ class Begun(NamedTuple):
 
 class Drafts(ForCaller):
     """What is said of drafts to one caller."""
+
+    @for_caller
+    def keep(self, state: ComposeState, inventory: str | None, base: Path, file: Path | None) -> None:
+        """Keep what is composed on the screen of this process.
+
+        Args:
+            state: the draft.
+            inventory: file of the inventory; `None` for the embedded cluster.
+            base: directory that its relative paths start from.
+            file: that it was read from.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        from dttui.compose.kept_drafts import KeptDraft, keep
+
+        named = str(file) if file is not None else None
+        keep(KeptDraft(kept_at=time.time(), inventory=inventory, base=str(base), file=named, state=state))
+
+    @for_caller
+    def drop(self) -> None:
+        """Forget it: it is saved, or not wanted."""
+        from dttui.compose.kept_drafts import drop
+
+        drop()
+
+    @for_caller
+    def left(self, inventory: str | None) -> tuple[Path, KeptDraft] | None:
+        """Return the newest draft that a screen has left behind which is no more, and where it lies."""
+        from dttui.compose.kept_drafts import left
+
+        return left(inventory)
+
+    @for_caller
+    def forget(self, path: Path) -> None:
+        """Forget a draft that was left behind."""
+        from dttui.compose.kept_drafts import forget
+
+        forget(path)
 
     @for_caller
     def frameworks(self, *names: str) -> tuple[Framework, ...]:

@@ -178,11 +178,14 @@ def make_parser(words: Collection[str] | None = None) -> ArgumentParser:
     _add_ignore(parser, default=[])
     _add_rank_logs(parser, logs=None, raw=False)
     parser.add_argument("--theme", help=_("colour theme of the screen"))
+    plain_help = _("for a screen reader: a screen without lines, bars and plots")
+    parser.add_argument("--plain", action="store_true", help=plain_help)
     verbs = parser.add_subparsers(dest="verb", metavar=_("VERB"), parser_class=parser_of_verb)  # type: ignore[call-overload]  # it is called, no more
 
     tui = verbs.add_parser("tui", parents=[common], help=_("open the screen (the default)"))
     tui.add_argument("file", nargs="?", metavar="JOB.YAML", help=_("job to start from"))
     tui.add_argument("--theme", default=SUPPRESS, help=_("colour theme of the screen"))
+    tui.add_argument("--plain", action="store_true", default=SUPPRESS, help=plain_help)
     apply = verbs.add_parser("apply", parents=[common, acting], help=_("run a job without the screen, to its end"))
     apply.add_argument("file", metavar="JOB.YAML")
     detach_help = _("return once the job has started or was refused")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 from dttui import locations
@@ -22,7 +23,8 @@ def open_replay(directory: JobDirectory, options: Namespace) -> int:
     from dttui.tui.app import TuiOptions, run_app
 
     _take_terminal()
-    return run_app(TuiOptions(Inventory(), None, attach=directory, replay_speed=options.speed, theme=options.theme))
+    shown = TuiOptions(Inventory(), None, attach=directory, replay_speed=options.speed)
+    return run_app(replace(shown, theme=options.theme, language=options.lang, plain=options.plain))
 
 
 def _take_terminal() -> None:
@@ -57,6 +59,8 @@ def open_screen(options: Namespace) -> int:
             inventory_path=None if options.demo else inventory_path(options),
             demo=options.demo,
             theme=options.theme,
+            language=options.lang,
+            plain=options.plain,
             draft=loaded.job if loaded is not None else None,
             base=Path(file).resolve().parent if file else Path.cwd(),
             file=Path(named) if named and loaded is not None and loaded.dialect is None else None,

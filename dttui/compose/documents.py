@@ -1,4 +1,4 @@
-"""Files that a person opens and saves: job files, hosts to import, the job and hosts of the demo."""
+"""Files that a person opens and saves: job files, settings, hosts to import, the job and hosts of the demo."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import os
 import posixpath
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from dttui import locations
 from dttui.errors import UsageError
@@ -25,7 +26,7 @@ from dttui.inventory.writer import add_environments
 from dttui.planning.compose_state import ComposeState
 from dttui.planning.submission import Submission
 from dttui.spec import DocumentError, Job, dump_job, load_document, load_job
-from dttui.spec.edit import edited_in_place
+from dttui.spec.edit import edited_in_place, with_keys
 from dttui.spec.format import format_job
 from dttui.spec.yaml_composer import INVENTORY
 from dttui.spec.yaml_reader import decode, read_bytes
@@ -134,6 +135,21 @@ def format_file(path: Path, *, write: bool) -> bool:
         except OSError as error:
             raise UsageError(_("cannot write {file}: {reason}").format(file=path, reason=error.strerror)) from error
     return changes
+
+
+def set_keys(path: Path, changes: Mapping[tuple[str | int, ...], Any]) -> None:
+    """Change keys of a YAML file, made where there is none; comments in it stay. `None` takes a key away.
+
+    Raises:
+        DocumentError: it is no mapping.
+        UsageError: it cannot be written.
+    """
+    target = Path(os.path.realpath(path))
+    text = decode(read_bytes(target, str(path)), str(path)) if target.exists() else ""
+    try:
+        write_atomic(target, with_keys(text, str(path), changes))
+    except OSError as error:
+        raise UsageError(_("cannot write {file}: {reason}").format(file=path, reason=error.strerror)) from error
 
 
 def is_there(path: Path) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dtagent.protocol.events import EventKind, JobState
 
+from dttui.i18n import language
 from dttui.jobs.aftermath import OUTCOME
 from dttui.jobs.directory import JobDirectory
 from dttui.jobs.event_log import newest_event, read_events
@@ -80,6 +81,8 @@ class _Known:
     entry: JobEntry
     events: Version | None
     """As of which its summary was read."""
+    told_in: str
+    """Language of its summary."""
     seen: tuple[Version | None, Version | None] | None = None
     """As of which versions of plan and events the rest was."""
     reports: LeastLoss | None = None
@@ -122,10 +125,11 @@ class JobCatalogue:
     def _read_summary(self, directory: JobDirectory) -> Iterator[None]:
         version, known = version_of(directory.events), self._known.get(directory.job_id)
         if known is None:
-            self._known[directory.job_id] = _Known(JobEntry(summarize_any(directory)), version)
+            self._known[directory.job_id] = _Known(JobEntry(summarize_any(directory)), version, language())
             yield
-        elif known.events != version or not known.entry.summary.state.is_final:
+        elif (known.events, known.told_in) != (version, language()) or not known.entry.summary.state.is_final:
             known.entry, known.events = replace(known.entry, summary=summarize_any(directory)), version
+            known.told_in = language()
             yield
 
     def _read_rest(self, directory: JobDirectory) -> Iterator[None]:

@@ -1,19 +1,22 @@
-"""Changes a job file where the job changed, and nowhere else: comments and the form of everything else stay."""
+"""Changes a file where what it holds has changed, and nowhere else: comments and the form of everything else stay."""
 
 from __future__ import annotations
 
+import copy
 import difflib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dttui.i18n import _
 from dttui.spec.loader import ROOT_KEY, parse_document
 from dttui.spec.models import Job
-from dttui.spec.problems import DocumentError
+from dttui.spec.problems import DocumentError, PathKey, shown
 from dttui.spec.text_edits import TextEdits
 from dttui.spec.versions import CURRENT, VERSION_KEY
 from dttui.spec.yaml_nodes import YamlEntry, YamlNode, YamlText
 from dttui.spec.yaml_reader import parse_yaml
+from dttui.spec.yaml_writer import dump_yaml
 
 _BYTE_ORDER_MARK = "\ufeff"
 
@@ -40,6 +43,53 @@ def edited_in_place(text: str, job: Job) -> str | None:
         if (loaded := _loaded(changed)) is not None and _same(loaded.model_dump(), after):
             return text[: len(text) - len(body)] + changed
     return None
+
+
+def with_keys(text: str, name: str, changes: Mapping[PathKey, Any]) -> str:
+    """Return the text of a mapping whose keys have other values; `None` takes a key away.
+
+    Args:
+        text: YAML, or nothing yet.
+        name: what problems call it.
+        changes: the path of each key, and its value as plain data.
+
+    Raises:
+        DocumentError: the text is no mapping.
+    """
+    body = text.removeprefix(_BYTE_ORDER_MARK)
+    source = parse_yaml(body, name)
+    before = source.data if source.data is not None else {}
+    if not isinstance(before, dict):
+        wanted = _("expected {wanted}, found {value}").format(
+            wanted=_("a mapping of keys to values"), value=shown(before)
+        )
+        raise DocumentError([source.problem((), source.mark(()), wanted)])
+    after = copy.deepcopy(before)
+    for path, value in changes.items():
+        _set(after, path, value)
+    page = YamlText(body)
+    if page.root is None or page.root.kind != "mapping":
+        return body + ("\n" if body and not body.endswith("\n") else "") + (dump_yaml(after) if after else "")
+    edits = TextEdits(page)
+    whole = YamlEntry(page.root.start, None, page.root)
+    _Editor(edits, _around_anchors(page)).edit(whole, (before, after, after), None, in_flow=bool(page.root.style))
+    changed = edits.apply()
+    return changed if _same(parse_yaml(changed, name).data, after) else dump_yaml(after)
+
+
+def _set(data: dict[str, Any], path: PathKey, value: Any) -> None:
+    """Change one key, and the mappings that lead to it; one that holds nothing any more goes, too."""
+    key, *below = path
+    if not below and value is None:
+        data.pop(str(key), None)
+    elif not below:
+        data[str(key)] = value
+    else:
+        inner = data.get(str(key))
+        data[str(key)] = inner if isinstance(inner, dict) else {}
+        _set(data[str(key)], tuple(below), value)
+        if not data[str(key)]:
+            del data[str(key)]
 
 
 class _Editor:

@@ -3,42 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
-import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dtagent.protocol.events import JobState
 from textual import events, on, work
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
-from textual.command import Provider
 from textual.content import Content
 from textual.reactive import reactive
 from textual.screen import Screen
 
-from dttui import jobs, locations
+from dttui import jobs
 from dttui.app import App as Face
 from dttui.errors import DttuiError
-from dttui.files import make_private
-from dttui.i18n import _, ngettext
+from dttui.i18n import _, language, set_language
 from dttui.jobs import JobBrief, JobDirectory
 from dttui.sanitize import clean
+from dttui.tui.app_ways import AppWays
 from dttui.tui.attachments import Attachments
 from dttui.tui.bench_watch import Benches
-from dttui.tui.commands import N_, ScreenCommands, commands_of
+from dttui.tui.commands import N_
+from dttui.tui.draft_keeper import KEEP_S, DraftKeeper
 from dttui.tui.job_line import job_line
+from dttui.tui.job_notices import JobNotices
+from dttui.tui.leaving import leave_question, running_jobs
 from dttui.tui.messages import DemoWanted, ImportWanted, JobChosen, JobLaunched
+from dttui.tui.own_log import log_to_file
+from dttui.tui.preferences import Preferences
 from dttui.tui.prompts import PromptQueue, ScreenPrompter
 from dttui.tui.screens.dialogs import ChoiceDialog, Question
-from dttui.tui.screens.help import HelpScreen
 from dttui.tui.screens.jobs import JobsScreen
 from dttui.tui.screens.opening import OpeningScreen
 from dttui.tui.theme import DEFAULT_THEME, check_theme, load_theme, theme_files
@@ -79,7 +79,11 @@ class TuiOptions:
     demo: bool = False
     """Whether this is the embedded cluster."""
     theme: str | None = None
-    """Theme to use instead of the default one."""
+    """Theme to use instead of the one that is set."""
+    language: str | None = None
+    """Language that was asked for, which goes before the one that is set."""
+    plain: bool = False
+    """Whether the screen is read aloud, whatever is set."""
     draft: Job | None = None
     """Job to begin with."""
     base: Path = Path()
@@ -102,6 +106,8 @@ def run_app(options: TuiOptions) -> int:
     Raises:
         UsageError: there is no theme of that name.
     """
+    # That of the process, whoever is spoken to: a person may choose another one on the screen.
+    set_language(options.language or language())
     app = DttuiApp(options)
     log_to_file()
     # What is loaded lives as long as the app; with thousands of environments looking at it again costs 0.1 s each time.
@@ -110,7 +116,7 @@ def run_app(options: TuiOptions) -> int:
     return app.return_code or 0
 
 
-class DttuiApp(App[None]):
+class DttuiApp(AppWays):
     """Owns what outlives a screen: fleet, questions, conversations with controllers."""
 
     TITLE = "dttui"
@@ -129,14 +135,13 @@ class DttuiApp(App[None]):
         "screens/jobs.tcss",
         "screens/hosts.tcss",
         "screens/compare.tcss",
+        "screens/settings.tcss",
     ]
-    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = App.COMMANDS | {ScreenCommands}
+    ROUTES: ClassVar[Mapping[str, str]] = {**AppWays.ROUTES, "jobs": "jobs", "run": "watch_job", "log": "watch_job"}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("g", "watch_job", N_("go to job"), id="app.watch", tooltip=N_("Watch the job that the bar tells of")),
         Binding("h", "hosts", N_("hosts"), id="app.hosts", tooltip=N_("Show all hosts and their agents")),
         Binding("j", "jobs", N_("jobs"), id="app.jobs", tooltip=N_("Show all jobs of this login node")),
-        Binding("question_mark", "help", N_("keys"), id="app.help", tooltip=N_("Show the keys of this screen")),
-        Binding("f1", "help", N_("keys"), id="app.help-too", tooltip=N_("Show the keys of this screen")),
         Binding(
             "ctrl+q",
             "leave",
@@ -153,7 +158,8 @@ class DttuiApp(App[None]):
 
     def __init__(self, options: TuiOptions) -> None:
         self._themes = theme_files()
-        wanted = check_theme(options.theme or DEFAULT_THEME, self._themes)
+        self.preferences = Preferences(self._themes, self._speak, language=options.language, plain=options.plain)
+        wanted = check_theme(options.theme, self._themes) if options.theme else self.preferences.theme(self._themes)
         themes = {name: load_theme(self._themes[name]) for name in {DEFAULT_THEME, wanted}}
         self._defaults = dict(themes[DEFAULT_THEME].variables)
         super().__init__()
@@ -172,6 +178,9 @@ class DttuiApp(App[None]):
         self.attachments = Attachments(self._face, ScreenPrompter(self.questions, remembers_refusals=False))
         self.benches = Benches(self._face, self.attachments, lambda follow: self.run_worker(follow, group="benches"))
         self.fleet = self._make_fleet()
+        self.preferences.draw(self)
+        self.notices = JobNotices(self, self.preferences)
+        self.drafts = DraftKeeper(self, self._face.drafts, self._inventory_file)
         self._jobs = self._face.briefs()
         self._is_looking = False
 
@@ -182,14 +191,13 @@ class DttuiApp(App[None]):
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Offer what goes for every screen."""
         yield SystemCommand(_("Theme"), _("Change the colours"), self.action_change_theme)
-        yield SystemCommand(_("Keys"), _("Show the keys of this screen"), self.action_help)
-        yield SystemCommand(_("Quit"), _("Quit; jobs go on running"), self.action_leave)
 
     async def on_mount(self) -> None:
         """Begin to watch the environments, and to compose a job; or tell of one that has run."""
         if self.options.attach is not None and self.options.replay_speed is not None:
             from dttui.tui.screens.replay import ReplayScreen
 
+            self.preferences.begin(self)
             speed = self.options.replay_speed
             await self.push_screen(ReplayScreen(self.options.attach, self._face, self.attachments, speed=speed))
             return
@@ -208,14 +216,18 @@ class DttuiApp(App[None]):
     async def _begin(self) -> None:
         self.fleet.start()
         self._load_other_themes()
+        self.preferences.begin(self)
         self._look_at_jobs()
         self.set_interval(BRIEFS_S, self._look_at_jobs)
+        self.set_interval(KEEP_S, self.drafts.look)
         if isinstance(self.screen, OpeningScreen):
             await self.switch_screen(self._compose())
         else:
             await self.push_screen(self._compose())
         if self.options.attach is not None:
             self._watch(self.options.attach, just_launched=False)
+        else:
+            self.run_worker(self.drafts.offer(), group="draft")
 
     def _load_other_themes(self) -> None:
         """Have all themes to choose from; each takes a moment, which the first look at a screen does not wait for."""
@@ -262,7 +274,8 @@ class DttuiApp(App[None]):
         return not isinstance(self.screen, JobsScreen) if action == "jobs" else True
 
     def watch_briefs(self, before: tuple[JobBrief, ...], now: tuple[JobBrief, ...]) -> None:
-        """Offer to go to a job, or no more."""
+        """Offer to go to a job, or no more; tell of those that have ended."""
+        self.notices.look(before, now)
         if [brief.job_id for brief in before] != [brief.job_id for brief in now]:
             self.screen.refresh_bindings()
 
@@ -290,10 +303,11 @@ class DttuiApp(App[None]):
             return
         await super().on_event(event)
 
-    def action_help(self) -> None:
-        """Show the keys of the screen."""
-        if not isinstance(self.screen, HelpScreen):
-            self.push_screen(HelpScreen(list(commands_of(self.screen))))
+    async def _speak(self) -> None:
+        """Have all screens say what they say in the language chosen now."""
+        self._jobs = self._face.briefs()
+        await self.tell_anew()
+        self._look_at_jobs()
 
     def action_jobs(self) -> None:
         """Show all jobs."""
@@ -336,15 +350,16 @@ class DttuiApp(App[None]):
         has_edits = any(getattr(screen, "has_edits", False) for screen in self.screen_stack)
 
         async def follow() -> Question:
-            return _leave_question(await asyncio.to_thread(_running), has_edits=has_edits)
+            return leave_question(await asyncio.to_thread(running_jobs), has_edits=has_edits)
 
-        running = await asyncio.to_thread(_running)
-        if has_edits or running:
+        running = await asyncio.to_thread(running_jobs)
+        if has_edits or (running and self.preferences.settings.confirm_quit):
             title = _("Leave without saving?") if has_edits else _("Quit")
-            question = _leave_question(running, has_edits=has_edits)
+            question = leave_question(running, has_edits=has_edits)
             dialog = ChoiceDialog(title, question.text, question.choices, follow=follow)
             if await self.push_screen_wait(dialog) != "quit":
                 return
+        await self.drafts.drop()
         self.exit()
 
     @on(JobLaunched)
@@ -404,6 +419,10 @@ class DttuiApp(App[None]):
         if was_on_hosts:
             self.action_hosts()
 
+    def _inventory_file(self) -> str | None:
+        path = self.options.inventory_path
+        return None if self.options.demo or path is None else str(path)
+
     def _make_fleet(self) -> Fleet:
         return self._face.watch(self.options.inventory.environments, self._fleet_prompter)
 
@@ -458,38 +477,3 @@ class DttuiApp(App[None]):
         for name in (environment.name, environment.host):
             self._fleet_prompter.forget(name or "")
         fleet.retry(key, drops=drops)
-
-
-def _running() -> list[jobs.JobSummary]:
-    return [job for job in jobs.list_jobs() if not job.state.is_final and job.state is not JobState.UNKNOWN]
-
-
-def _leave_question(running: Sequence[jobs.JobSummary], *, has_edits: bool) -> Question:
-    sentences = [_("The job on the screen has changes that are not saved.")] if has_edits else []
-    if running:
-        names = ", ".join(clean(job.name) for job in running[:3])
-        text = ngettext(
-            "{count} job is running and goes on without this screen: {names}. `dttui status` tells how it is.",
-            "{count} jobs are running and go on without this screen: {names}. `dttui ps` tells how they are.",
-            len(running),
-        )
-        sentences.append(text.format(count=len(running), names=names))
-    text = "\n".join(sentences) or _("No job is running any more.")
-    if has_edits:
-        return Question(text, (("stay", _("Stay"), "primary"), ("quit", _("Leave"), "error")))
-    return Question(text, (("quit", _("Quit"), "primary"), ("stay", _("Stay"), "default")))
-
-
-def log_to_file() -> None:
-    """Send logs to a file: what is written to the terminal would spoil the screen."""
-    handler: logging.Handler = logging.NullHandler()
-    path = locations.log_file()
-    with contextlib.suppress(OSError):
-        make_private(path.parent)
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
-        handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    root = logging.getLogger()
-    for other in list(root.handlers):
-        root.removeHandler(other)
-    root.addHandler(handler)

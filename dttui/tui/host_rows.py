@@ -37,7 +37,7 @@ def host_row(status: EnvironmentStatus, task: HostTask | None, now: float) -> Ho
     row = environment_row(status)
     agent, part = agent_words(status)
     python = _python(status.facts)
-    told, task_part = _told(task, now)
+    told, task_part = _told(task, status.environment.name, now)
     own = {
         "agent": agent,
         "agent_part": part,
@@ -89,7 +89,7 @@ def host_details(status: EnvironmentStatus, task: HostTask | None, checkup: Chec
     pairs = [(label, Content(text)) for label, text in _facts_of(status) if text]
     lines = [name, *labelled([*pairs, *_use(status), *_health(status)])]
     if task is not None:
-        lines += [Content(""), *_task(task)]
+        lines += [Content(""), *_task(task, status.environment.name)]
     if checkup is not None:
         lines += [Content(""), *_checkup(checkup, status.environment.name)]
     return Content("\n").join(lines)
@@ -225,12 +225,17 @@ def _health(status: EnvironmentStatus) -> Iterator[tuple[str, Content]]:
         yield _("health"), Content.assemble(("✓ ", "bold $success"), _("no GPU reports an error; c looks closer"))
 
 
-def _told(task: HostTask | None, now: float) -> tuple[str, Part | str]:
+def _told(task: HostTask | None, name: str, now: float) -> tuple[str, Part | str]:
     """Return what a row says of what is done on a host, or was a moment ago."""
     if task is None or (not task.is_under_way and elapsed_s(task.at, now) > TASK_S):
         return "", Part.PLAIN
     symbol, colour = _STAGES[task.stage]
-    return f"{symbol} {action_word(task.action)}: {task.text}", colour
+    return f"{symbol} {action_word(task.action)}: {_text_of(task, name)}", colour
+
+
+def _text_of(task: HostTask, name: str) -> str:
+    """Return what is told of a host without its name, which stands beside it."""
+    return line(task.text).removeprefix(f"{name}: ")
 
 
 _STAGES = {
@@ -240,12 +245,11 @@ _STAGES = {
 }
 
 
-def _task(task: HostTask) -> Iterator[Content]:
+def _task(task: HostTask, name: str) -> Iterator[Content]:
     symbol, colour = _STAGES[task.stage]
     head = f"{action_word(task.action)}, {symbols.time_of_day(task.at)}: "
-    yield Content.assemble(
-        (f"{symbol} ", f"bold ${colour}"), (head, "$muted"), task.text, (symbols.hint(task.hint), "$muted")
-    )
+    told, hint = _text_of(task, name), symbols.hint(line(task.hint))
+    yield Content.assemble((f"{symbol} ", f"bold ${colour}"), (head, "$muted"), told, (hint, "$muted"))
 
 
 def _checkup(found: Checkup, name: str) -> Iterator[Content]:

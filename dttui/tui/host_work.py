@@ -15,7 +15,6 @@ from dttui.errors import DttuiError, HostError
 from dttui.i18n import _, joined, ngettext
 from dttui.inventory import Environment
 from dttui.spec import Severity
-from dttui.tui.rows import line
 from dttui.words import agent_outcome_name
 
 LOG = logging.getLogger("dttui.tui")
@@ -57,7 +56,7 @@ class HostTask:
     action: HostAction
     stage: TaskStage
     text: str
-    """What is being done now, or what came of it; clean, on one line."""
+    """What is being done now, or what came of it; as it came, and so to be cleaned where it is shown."""
     hint: str = ""
     """What to do where it failed."""
     at: float = 0.0
@@ -197,20 +196,20 @@ class HostWork:
             self._set(item.name, _diagnosed(found, item.name))
 
     def _say(self, name: str, action: HostAction, text: str) -> None:
-        self._set(name, HostTask(action, TaskStage.UNDER_WAY, line(text)))
+        self._set(name, HostTask(action, TaskStage.UNDER_WAY, text))
 
     def _end(self, name: str, action: HostAction, result: Result) -> None:
-        notes = line(joined(", ", outcome_notes(result)))
+        notes = joined(", ", outcome_notes(result))
         if isinstance(result, HostError):
             self._fail(name, action, notes, result.hint)
         else:
             outcome = agent_outcome_name(outcome_of(result))
-            self._set(name, HostTask(action, TaskStage.DONE, f"{outcome}: {notes}" if notes else outcome))
+            self._set(name, HostTask(action, TaskStage.DONE, joined(": ", [outcome, notes]) if notes else outcome))
         if action.changes_agent and not isinstance(result, HostError):
             self._reach(name)
 
     def _fail(self, name: str, action: HostAction, message: str, hint: str) -> None:
-        self._set(name, HostTask(action, TaskStage.FAILED, line(message.removeprefix(f"{name}: ")), line(hint)))
+        self._set(name, HostTask(action, TaskStage.FAILED, message, hint))
 
     def _fail_rest(self, action: HostAction, names: Sequence[str], message: str, hint: str = "") -> None:
         """Tell of hosts whose end was not told that there was one."""
@@ -234,4 +233,4 @@ def _diagnosed(found: Checkup, name: str) -> HostTask:
     if warnings:
         told.append(ngettext("{count} warning", "{count} warnings", warnings).format(count=warnings))
     stage = TaskStage.FAILED if errors else TaskStage.DONE
-    return HostTask(HostAction.DOCTOR, stage, " · ".join(told) or _("nothing is wrong"))
+    return HostTask(HostAction.DOCTOR, stage, joined(" · ", told) or _("nothing is wrong"))

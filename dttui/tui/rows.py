@@ -12,7 +12,7 @@ from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample
 
 from dttui.agent_words import agent_text
 from dttui.app import EnvironmentState, environment_state_name, occupant_text
-from dttui.i18n import N_, _
+from dttui.i18n import N_, _, told_now
 from dttui.planning import Choice, gpu_text, without_node
 from dttui.sanitize import clean_line
 from dttui.timestamps import elapsed_s
@@ -46,7 +46,7 @@ _ARRIVED = {
 
 def line(text: str | None) -> str:
     """Return text from anywhere as one clean line."""
-    return clean_line(text or "")
+    return clean_line(told_now(text or ""))
 
 
 def environment_state(state: EnvironmentState) -> StateWord:

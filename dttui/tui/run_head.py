@@ -1,13 +1,16 @@
-"""What the head of the run screen tells: the newest figures, how far a job is, the best value, the last checkpoint."""
+"""What the head of the run screen tells: how the job stands, its newest figures, how far it is, the last checkpoint."""
 
 from __future__ import annotations
 
+from dtagent.protocol.events import JobState
 from dtagent.protocol.metric_fields import scaled
 from textual.content import Content
 
 from dttui.i18n import _
 from dttui.jobs import JobView, speed_of
 from dttui.tui import symbols
+from dttui.tui.checks import so_far
+from dttui.tui.rows import line
 from dttui.tui.widgets.cells import bar
 from dttui.words import measure_name
 
@@ -38,6 +41,32 @@ def newest_figures(view: JobView, *, is_narrow: bool) -> Content:
         told = (f"{name} ", "$muted"), (f"{share.measured:.0f}%", "bold")
         pieces.append(Content.assemble(*told, f" ({known})" if known else ""))
     return Content(_GAP).join(pieces)
+
+
+def status_line(view: JobView, silence: str, progress: str, now: float, *, is_over: bool) -> Content:
+    """Return how a job stands, or how it ended.
+
+    Args:
+        view: of the job.
+        silence: why nobody knows what becomes of it; empty while its controller does.
+        progress: what was said last of what it is doing.
+        now: Unix time.
+        is_over: whether the job is.
+    """
+    if is_over:
+        state = symbols.job_state(view.state)
+        symbol = "⚠" if view.apart and view.state is JobState.SUCCEEDED else state.symbol
+        pieces = [f"{symbol} {state.word}", line(view.reason)]
+        pieces.append(_("exit code {code}").format(code=view.exit_code))
+        return Content(" · ".join(piece for piece in pieces if piece))
+    if silence:
+        return Content.styled(f"⚠ {line(silence)}", "$state-unknown")
+    text = line(view.headline(now)) or line(progress)
+    warnings = map(line, (view.hang, view.unhealthy, view.apart, view.straggler))
+    if any(node.is_unseen for node in view.nodes.values()) or (text and text in warnings):
+        return Content.styled(f"⚠ {text}", "$state-unknown")
+    since = "" if view.state is JobState.RENDEZVOUS and text else so_far(view, now)  # Which tells it itself.
+    return Content.styled(" · ".join(filter(None, (text, since))), "$muted")
 
 
 def progress_line(view: JobView, width: int, now: float, *, is_over: bool) -> Content:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dtagent.protocol.events import JobState, NodeStanding
 
-from dttui.i18n import _
+from dttui.i18n import _, told_now
 from dttui.sanitize import clean
 from dttui.spec import Severity
 from dttui.words import age as age
@@ -88,7 +88,7 @@ def severity(value: Severity) -> StateWord:
 
 def hint(text: str) -> str:
     """Return what to do, after an arrow that no line break parts from it."""
-    return f"  →{_NO_BREAK}{clean(text)}" if text else ""
+    return f"  →{_NO_BREAK}{clean(told_now(text))}" if text else ""
 
 
 def time_of_day(unix_time: float) -> str:

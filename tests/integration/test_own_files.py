@@ -15,7 +15,7 @@ import pytest
 
 from dttui.fleet.deployment.wheel_source import run_pip, staging_directory
 from dttui.transport.ssh.known_hosts import HostKey, append
-from dttui.tui.app import log_to_file
+from dttui.tui.own_log import log_to_file
 
 JOB = """
 distributed_training:

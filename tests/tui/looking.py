@@ -24,7 +24,7 @@ from tests.waiting import until as wait_for
 Value = TypeVar("Value")
 LOOKS = 100
 
-BUSY_GROUPS = ("look-ahead", "estimate", "launch", "jobs", "why", "briefs")
+BUSY_GROUPS = ("look-ahead", "estimate", "launch", "jobs", "why", "briefs", "notices", "settings")
 """Workers that end by themselves; all others do, too, or wait for a person's answer to a dialog."""
 ENDLESS_GROUPS = ("listen", "benches", "check", "host-work")
 """Workers that go on for as long as a screen or a job does."""

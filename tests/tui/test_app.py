@@ -8,26 +8,39 @@ from pathlib import Path
 import pytest
 from textual.command import CommandList, CommandPalette
 from textual.widget import Widget
+from textual.widgets import Button, Select
 
+from dttui import locations
 from dttui.errors import UsageError
 from dttui.i18n import set_language
 from dttui.inventory import load_inventory
 from dttui.inventory.models import Inventory
-from dttui.tui.commands import commands_of
+from dttui.tui.bindings import all_bindings
+from dttui.tui.commands import ScreenCommands, commands_of
 from dttui.tui.screens.compose import ComposeScreen
 from dttui.tui.screens.help import HelpScreen
 from dttui.tui.screens.host_import import HostList, HostPicker
+from dttui.tui.screens.jobs import JobsScreen
+from dttui.tui.screens.keymap import KeymapDialog
+from dttui.tui.screens.settings_dialog import SettingsDialog
 from dttui.tui.widgets.environment_list import EnvironmentList
 from dttui.tui.widgets.key_bar import KeyBar
 from tests.tui.catalogue import compile_catalogues
 from tests.tui.composing import screen_of
 from tests.tui.fake_fleet import job, make_app, make_inventory, set_states
-from tests.tui.looking import follow, screen_text, settle, text_of, until
+from tests.tui.looking import follow, screen_text, settle, text_of, toasts, until
 from tests.tui.screens import CHOSEN, SIZES
 
 SIZE = (120, 40)
 EN = ("3 of 8 ticked", "14 GPUs", "⚠", "Launch", "master")
 ZH = ("已选 3", "14 个 GPU", "⚠", "启动", "主节点")
+
+
+def write_settings(text: str) -> Path:
+    path = locations.settings_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 async def test_hosts_of_the_ssh_configuration_are_picked_and_saved(tmp_path: Path) -> None:
@@ -84,8 +97,11 @@ async def test_help_lists_the_keys_of_the_screen_it_was_asked_on() -> None:
         await pilot.press("question_mark")
         await settle(app, pilot)
         assert isinstance(app.screen, HelpScreen)
-        for words in ("Make the environment the master", "Launch the job", "Show all jobs of this login node"):
+        for words in ("environments", "Make the environment the master", "Launch the job"):
             assert words in screen_text(app)
+        await pilot.press("end")
+        await settle(app, pilot)
+        assert "Show all jobs of this login node" in screen_text(app)
         await pilot.press("escape")
         assert isinstance(app.screen, ComposeScreen)
 
@@ -136,11 +152,89 @@ async def test_the_palette_runs_commands_of_the_screen() -> None:
         await until(pilot, lambda: isinstance(app.screen, CommandPalette), "the palette is open")
         await pilot.press(*"tick")
         found = app.screen.query_one(CommandList)
-        await until(pilot, lambda: found.option_count == 2, "commands have this word, the shortest first")
+        await until(pilot, lambda: 0 < found.option_count < 12, "commands have this word, the shortest first")
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, ComposeScreen), "the palette is closed")
         state = screen_of(app).state
         await until(pilot, lambda: screen_of(app).state.selected == ("pytorch-dev-env",), f"ticked: {state.selected}")
+
+
+async def test_the_palette_finds_a_command_of_any_screen_by_any_word_of_its_help_in_either_language() -> None:
+    compile_catalogues()
+    app = make_app()
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        palette = ScreenCommands(app.screen)
+
+        async def found(query: str) -> list[str]:
+            hits = [hit async for hit in palette.search(query)]
+            return [f"{hit.help}: {hit.text}" for hit in sorted(hits, key=lambda hit: -hit.score)]
+
+        assert (await found("untick them"))[0] == (
+            "environments · Tick all that are shown, or untick them where all are: tick shown"
+        )
+        assert "job · Stop the job, after a question: stop" in await found("question stop")
+        assert "job · Stop the job, after a question: stop" in await found("停止")
+        everything = [hit.text async for hit in palette.discover()]
+        known = {str(item.binding.description) for item in all_bindings().values()}
+        assert known <= set(everything)
+
+
+async def test_of_a_command_of_another_screen_the_palette_tells_where_it_is() -> None:
+    app = make_app()
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await settle(app, pilot)
+        hits = [hit async for hit in ScreenCommands(app.screen).search("remove")]
+        hit = next(hit for hit in hits if hit.text == "remove")
+        leading = hit.command()
+        assert leading is not None
+        await leading
+        await until(pilot, lambda: isinstance(app.screen, JobsScreen), "the jobs are on screen")
+        assert toasts(app) == ["jobs: x does it there: Remove the marked jobs, or the one under the cursor; asks first"]
+
+
+async def test_a_key_of_a_persons_own_does_what_it_says_and_is_shown() -> None:
+    write_settings("keymap:\n  app.jobs: f9\n  list.tick: m\n  list.master: b\n  run.stopp: s\n")
+    app = make_app()
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await settle(app, pilot)
+        (told,) = toasts(app)
+        assert told.startswith("Settings that cannot be used")
+        assert 'settings.yaml:5:14: keymap.run.stopp: there is no command of this id; did you mean "run.stop"?' in told
+        app.clear_notifications()
+        await pilot.press("m")
+        await settle(app, pilot)
+        assert screen_of(app).state.selected == ("pytorch-dev-env",)
+        assert "m tick" in screen_text(app)
+        assert "b master" in screen_text(app)
+        await pilot.press("j")
+        assert isinstance(app.screen, ComposeScreen)
+        await pilot.press("f9")
+        assert isinstance(app.screen, JobsScreen)
+
+
+async def test_a_choice_of_the_settings_goes_at_once_and_into_the_file() -> None:
+    path = write_settings("# at night\ntheme: dusk\n")
+    app = make_app()
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        await pilot.press("comma")
+        await until(pilot, lambda: isinstance(app.screen, SettingsDialog), "the settings are on screen")
+        app.screen.query_one("#setting-theme", Select).value = "paper"
+        await until(pilot, lambda: app.theme == "paper" and "paper" in path.read_text(), "it is chosen")
+        app.screen.query_one("#setting-notifications-bell", Select).value = False
+        await until(pilot, lambda: "bell: false" in path.read_text(), "it is chosen")
+        assert path.read_text().startswith("# at night\ntheme: paper\n")
+        app.screen.query_one("#setting-keymap", Button).press()
+        await until(pilot, lambda: isinstance(app.screen, KeymapDialog), "the keys are on screen")
+        await pilot.press("slash", *"app.jobs", "enter", "enter")
+        await pilot.press("f9")
+        await until(pilot, lambda: "app.jobs: f9" in path.read_text(), "the key is kept")
+        assert app.keymap == {"app.jobs": "f9"}
+        await until(pilot, lambda: "f9" in screen_text(app), "it is shown")
+        await pilot.press("delete")
+        await until(pilot, lambda: "app.jobs" not in path.read_text(), "it is as it was")
+        assert app.keymap == {}
 
 
 def test_a_theme_that_is_not_there_is_refused() -> None:

@@ -224,7 +224,7 @@ async def test_a_key_that_is_not_trusted_leaves_the_others() -> None:
     cast("Any", work)._face.trust = trust  # noqa: SLF001 - the fake that this test made
     work.begin(HostAction.TRUST, [environment("a", 2), environment("b", 2)])
     await tasks[0]
-    assert work.tasks["a"].text == "not confirmed"
+    assert work.tasks["a"].text == "a: not confirmed"
     assert work.tasks["b"].text == "trusted: SHA256:x"
     assert reached == ["b"]
 

@@ -332,3 +332,22 @@ async def test_of_a_script_it_is_not_asked_and_comes_back_with_the_command() -> 
         run = made(app).run
         assert run is not None
         assert (run.per, run.command) == ("node", ("python", "t.py"))
+
+
+async def test_what_was_typed_before_esc_can_be_had_again() -> None:
+    app = make_app(draft=job("a100-17", framework="deepspeed"))
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await settle(app, pilot)
+        await pilot.press("t")
+        await until(pilot, lambda: isinstance(app.screen, SectionDialog), "the options are asked for")
+        await pilot.press("tab", *"x77")
+        await pilot.press("escape")
+        await settle(app, pilot)
+        assert "ctrl+r puts it back" in toasts(app)[-1]
+        await pilot.press("t")
+        await until(pilot, lambda: isinstance(app.screen, SectionDialog), "they are asked for again")
+        await settle(app, pilot)
+        assert "x77" not in screen_text(app)
+        await pilot.press("ctrl+r")
+        await settle(app, pilot)
+        assert "x77" in screen_text(app)

@@ -140,6 +140,14 @@ class BenchScreen(Screen[None]):
         self.call_after_refresh(self._open)
         self.call_after_refresh(self.set_interval, SHOW_S, self.show_news)
 
+    def fill(self) -> None:
+        """Show what is known, in the words of the language chosen now."""
+        if self._watch is None:
+            self._open()
+        self._drawn_in = ()
+        self.show_news()
+        self._show_report()
+
     def on_resize(self) -> None:
         """Show as much as there is room for."""
         self.call_after_refresh(self._show_report)

@@ -81,10 +81,16 @@ class ChecksScreen(Screen[frozenset[str]]):
 
     def on_mount(self) -> None:
         """Begin to check."""
-        self.query_one("#checks-actions").display = len(self._plan.nodes) > 1
+        self.fill()
         self.query_one("#checks-scroll").focus()
         self.set_interval(SHOW_S, self._show_news)
         self._check()
+
+    def fill(self) -> None:
+        """Show what is known."""
+        self.query_one("#checks-actions").display = len(self._plan.nodes) > 1
+        self._has_news = True
+        self._show_news()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer to check again once it is done, to ignore errors where such may be, and to measure between hosts."""

@@ -54,13 +54,18 @@ class CompareScreen(Screen[None]):
     def on_mount(self) -> None:
         """Read the jobs."""
         self.query_one("#compare-scroll").focus()
+        self.fill()
+        self.app.theme_changed_signal.subscribe(self, lambda _theme: self._show())
+        self.action_reload()
+
+    def fill(self) -> None:
+        """Show what was read."""
         self.query_one("#compare-plots").display = False
         count = len(self._entries)
         told = ngettext("{count} job", "{count} jobs", count).format(count=count)
         title = Content.assemble(("dttui ", "bold"), (_("compare"), "bold $primary"))
         self.query_one(TitleBar).show(title, Content(told))
-        self.app.theme_changed_signal.subscribe(self, lambda _theme: self._show())
-        self.action_reload()
+        self._show()
 
     def on_resize(self) -> None:
         """Give the columns what there is."""

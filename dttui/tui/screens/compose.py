@@ -13,7 +13,6 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
-from textual.screen import Screen
 from textual.widgets import Button, Static, Tab, Tabs
 
 from dttui.app import Drafts, Fleet
@@ -42,6 +41,7 @@ from dttui.tui.messages import (
 from dttui.tui.screens import cost_dialogs, job_files, run_dialogs
 from dttui.tui.screens.checks import ChecksScreen
 from dttui.tui.screens.compose_keys import COMPOSE_KEYS
+from dttui.tui.screens.compose_pages import ComposePages
 from dttui.tui.screens.estimate import EstimateScreen
 from dttui.tui.screens.guide import GuideDialog
 from dttui.tui.screens.job_files import JobFile
@@ -52,7 +52,6 @@ from dttui.tui.widgets.empty_inventory import EmptyInventory
 from dttui.tui.widgets.finding_list import FindingChosen, FindingList
 from dttui.tui.widgets.job_form import JobForm
 from dttui.tui.widgets.key_bar import KeyBar
-from dttui.tui.widgets.section_rows import SectionRows
 from dttui.tui.widgets.title_bar import TitleBar
 
 LOOK_AHEAD_DELAY_S = 0.15
@@ -63,7 +62,7 @@ Checks = Callable[[Submission, Plan, Changed], Awaitable[Board]]
 Bench = Callable[[Submission], object]
 
 
-class ComposeScreen(Screen[None]):
+class ComposeScreen(ComposePages):
     """Holds one ComposeState; every change goes through `set_state`."""
 
     AUTO_FOCUS = "#environments, EmptyInventory Button"
@@ -121,6 +120,16 @@ class ComposeScreen(Screen[None]):
         return self.draft.state
 
     @property
+    def file(self) -> JobFile:
+        """Where the job lies."""
+        return self._file
+
+    def take_up(self, state: ComposeState, file: JobFile) -> None:
+        """Go on with a draft that was not saved."""
+        self._file = file
+        self.set_state(state)
+
+    @property
     def has_edits(self) -> bool:
         """Whether the job is another than what was opened or saved last, or what there was to begin with."""
         return self.state != self._kept or self._file.has_edits
@@ -147,7 +156,11 @@ class ComposeScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Show the draft, and follow the fleet."""
-        self._show_page("page-environments")
+        self.show_page("page-environments")
+        self.fill()
+
+    def fill(self) -> None:
+        """Show the draft."""
         self.set_state(self.state)
         self.query_one(Tabs).can_focus = False
 
@@ -203,52 +216,6 @@ class ComposeScreen(Screen[None]):
     def _environments_changed(self, event: EnvironmentsChanged) -> None:
         if any(key in self.state.selected for key in event.keys):
             self.set_state(self.state)
-
-    @on(Tabs.TabActivated, "#pages")
-    def _page_chosen(self, event: Tabs.TabActivated) -> None:
-        page = event.tab.id
-        if page is None or self.has_class(page.replace("page", "-on")):
-            return
-        was_on_list = self.focused is not None and self.focused.id == "environments"
-        self._show_page(page)
-        if page == "page-job" and was_on_list:
-            self.call_after_refresh(self.query_one("#task-name").focus)
-
-    def action_filter(self) -> None:
-        """Go to the filter."""
-        self._show_page("page-environments")
-        self.query_one(EnvironmentPane).begin_filter()
-
-    def action_sort(self) -> None:
-        """Sort in the next way."""
-        self.query_one(EnvironmentPane).sort_otherwise()
-
-    def action_view(self) -> None:
-        """Go from the list to the fields of the job, or back; a narrow screen shows one of them."""
-        if not self.has_class("-narrow"):
-            at_list = self.focused is not None and self.focused.id == "environments"
-            self._go_to("#task-name" if at_list else "#environments")
-            return
-        tabs = self.query_one(Tabs)
-        tabs.active = "page-job" if tabs.active == "page-environments" else "page-environments"
-
-    def action_leave(self) -> None:
-        """Go back to the list."""
-        self._show_page("page-environments")
-        self.query_one(EnvironmentPane).focus_list()
-
-    def action_framework(self) -> None:
-        """Go to the choice of framework."""
-        self._go_to("#framework")
-
-    def action_fields(self) -> None:
-        """Go to the sections that hold what has no field on the screen."""
-        self._show_page("page-job")
-        self.call_after_refresh(self.query_one("#sections", SectionRows).focus_first)
-
-    def action_findings(self) -> None:
-        """Go to what there is to mend."""
-        self.query_one(FindingList).focus()
 
     def action_guide(self) -> None:
         """Show what is usual, and what to try on the hosts."""
@@ -356,9 +323,14 @@ class ComposeScreen(Screen[None]):
             return
         preview = await self._looked_ahead()
         if preview.plan is not None and preview.plan.estimate is not None:
-            self.app.push_screen(EstimateScreen(preview.plan, preview.plan.estimate, self._what_shrinks()))
+            plan, shrinking = preview.plan, self._what_shrinks()
+            self.app.push_screen(EstimateScreen(plan, preview.plan.estimate, shrinking, self._estimated_anew))
         else:
             cost_dialogs.tell_absence(self.app, await self.draft.cost_now())
+
+    async def _estimated_anew(self) -> tuple[Plan, Shrinking] | None:
+        plan = (await self._looked_ahead()).plan
+        return None if plan is None else (plan, self._what_shrinks())
 
     def _what_shrinks(self) -> Shrinking:
         """Return what would shrink the largest parts of what the draft costs; some milliseconds, when it is shown."""
@@ -381,7 +353,7 @@ class ComposeScreen(Screen[None]):
             return
         self._was_refused = False
         self._show_readiness()
-        self._go_to("#environments")
+        self.go_to("#environments")
         message = success_message(state, self._inventory, plan.aggregate)
         run_dialogs.tell_launched(self.app, directory, asked_at, message)
         self.post_message(JobLaunched(directory))
@@ -497,7 +469,7 @@ class ComposeScreen(Screen[None]):
         self.notify(clean(first.message), title=symbols.severity(first.severity).word, severity="error", markup=False)
         place = place_of(first, self.state)
         if place is not None and place.selector:
-            self._go_to(place.selector)
+            self.go_to(place.selector)
 
     def _keep(self, state: ComposeState | None) -> None:
         """Take the job as its file has it now; `None` where nothing was saved or opened."""
@@ -508,7 +480,7 @@ class ComposeScreen(Screen[None]):
     def _go_to_place(self, place: FieldPlace) -> None:
         """Go to the field that mends something."""
         if place.environment:
-            self._go_to("#environments")
+            self.go_to("#environments")
             self.query_one(EnvironmentPane).point_at(place.environment)
         elif place.section:
             self.action_section(place.section, place.field)
@@ -517,15 +489,4 @@ class ComposeScreen(Screen[None]):
         elif place.selector == "#container":
             self.action_container(place.field)
         else:
-            self._go_to(place.selector)
-
-    def _go_to(self, selector: str) -> None:
-        """Show the page that a widget is on, and put the focus there."""
-        for widget in self.query(selector):
-            self._show_page("page-environments" if selector == "#environments" else "page-job")
-            self.call_after_refresh(widget.focus)
-
-    def _show_page(self, page: str) -> None:
-        """Choose the page of a narrow screen; a wide one shows both."""
-        self.set_class(page == "page-job", "-on-job")
-        self.query_one(Tabs).active = page
+            self.go_to(place.selector)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 from typing import ClassVar
 
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
@@ -20,6 +22,8 @@ from dttui.tui.commands import N_
 from dttui.tui.widgets.key_bar import KeyBar
 from dttui.tui.widgets.prose import Prose
 from dttui.tui.widgets.title_bar import TitleBar
+
+Renew = Callable[[], Awaitable[tuple[Plan, Shrinking] | None]]
 
 
 class EstimateSection(Prose):
@@ -40,9 +44,17 @@ class EstimateScreen(Screen[None]):
         Binding("escape,e", "app.pop_screen", N_("back"), id="estimate.back", tooltip=N_("Go back to the job")),
     ]
 
-    def __init__(self, plan: Plan, estimate: Estimate, shrinking: Shrinking) -> None:
-        """Show a plan, what it costs, and what would shrink the largest parts of that."""
+    def __init__(self, plan: Plan, estimate: Estimate, shrinking: Shrinking, renew: Renew | None = None) -> None:
+        """Show a plan, what it costs, and what would shrink the largest parts of that.
+
+        Args:
+            plan: of the job.
+            estimate: of it.
+            shrinking: what would shrink the largest parts.
+            renew: plans it once more, for another language.
+        """
         super().__init__()
+        self._renew = renew
         self._plan = plan
         self._estimate = estimate
         self._shrinking = shrinking
@@ -67,3 +79,12 @@ class EstimateScreen(Screen[None]):
             yield EstimateSection(_("The four axioms"), sections.axioms(plan))
             yield EstimateSection(_("What it rests on"), sections.inputs(estimate, time.time()))
         yield KeyBar()
+
+    @work
+    async def fill(self) -> None:
+        """Tell it in the language chosen now."""
+        found = await self._renew() if self._renew is not None else None
+        if found is not None and found[0].estimate is not None:
+            (self._plan, self._shrinking), self._estimate = found, found[0].estimate
+            await self.recompose()
+            self.query_one("#estimate-scroll").focus()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -32,8 +33,8 @@ class GuideDialog(Dialog[None]):
         super().__init__()
         chosen = state.environments(inventory)
         peers = [TickedHost(item.training_address, item.name == state.master) for item in chosen]
-        self._frameworks = framework_lines(len(state.selected), total.gpu_count if total is not None else 0)
-        self._commands = commands(peers, state.python or "python3")
+        self._frameworks = partial(framework_lines, len(state.selected), total.gpu_count if total is not None else 0)
+        self._commands = partial(commands, peers, state.python or "python3")
 
     def compose(self) -> ComposeResult:
         """Lay out the parts, and the buttons."""
@@ -52,17 +53,17 @@ class GuideDialog(Dialog[None]):
 
     def action_copy(self) -> None:
         """Copy the commands, one a line."""
-        self.app.copy_to_clipboard("\n".join(command for command, _about in self._commands) + "\n")
+        self.app.copy_to_clipboard("\n".join(command for command, _about in self._commands()) + "\n")
         self.notify(_("The commands are copied."), markup=False)
 
     def _lines(self) -> list[Content]:
-        lines = [_head(_("Framework by nodes and GPUs")), *self._frameworks]
+        lines = [_head(_("Framework by nodes and GPUs")), *self._frameworks()]
         lines.append(
             Content.styled(_("Where the model's size is known, d compares by that, which says more."), "$muted")
         )
         lines += [Content(""), _head(_("Across zones")), *zone_lines()]
         lines += [Content(""), _head(_("Nodes do not reach each other, or CUDA differs: run on each host"))]
-        for command, about in self._commands:
+        for command, about in self._commands():
             lines.append(Content.assemble((command, "$primary"), "  ", (about, "$muted")))
         return lines
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -11,14 +12,15 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from dttui.i18n import _
-from dttui.tui.commands import N_, ScreenCommand
+from dttui.i18n import _, told_now
+from dttui.tui.bindings import group_name
+from dttui.tui.commands import N_, ScreenCommand, by_group
 from dttui.tui.screens.dialogs import Dialog
 from dttui.tui.widgets.cells import fit
 
 
 class HelpScreen(Dialog[None]):
-    """Lists what it is given; any of its keys closes it."""
+    """Lists what it is given, by the place where it is done; any of its keys closes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,question_mark,q,enter", "cancel", N_("back"), id="help.back", tooltip=N_("Close this page")),
@@ -26,24 +28,25 @@ class HelpScreen(Dialog[None]):
 
     def __init__(self, commands: list[ScreenCommand]) -> None:
         super().__init__()
-        self._commands = sorted(commands, key=lambda command: not command.explanation)
+        self._commands = commands
 
     def compose(self) -> ComposeResult:
         """Lay out a line a command."""
-        with self.box(_("Keys of this screen"), "-tall", subtitle=_("esc closes")), VerticalScroll():
-            yield Static(self._text())
+        with self.box(_("Keys of this screen"), "-wide -tall", subtitle=_("esc closes")), VerticalScroll():
+            yield Static(Content("\n").join(self._lines()))
 
-    def _text(self) -> Content:
+    def _lines(self) -> Iterator[Content]:
         keys = max((cell_len(command.key) for command in self._commands), default=0)
-        names = max((cell_len(command.name) for command in self._commands), default=0)
-        lines = [
-            Content.assemble(
-                (fit(command.key, keys, right=True), "bold $primary"),
-                "  ",
-                (fit(command.name, names), "" if command.enabled else "$muted"),
-                "  ",
-                (command.explanation, "$muted"),
-            )
-            for command in self._commands
-        ]
-        return Content("\n").join(lines)
+        names = max((cell_len(told_now(command.name)) for command in self._commands), default=0)
+        for number, (group, commands) in enumerate(by_group(self._commands).items()):
+            if number:
+                yield Content("")
+            yield Content.styled(group_name(group), "bold")
+            for command in sorted(commands, key=lambda item: not item.explanation):
+                yield Content.assemble(
+                    (fit(command.key, keys, right=True), "bold $primary"),
+                    "  ",
+                    (fit(told_now(command.name), names), "" if command.enabled else "$muted"),
+                    "  ",
+                    (told_now(command.explanation), "$muted"),
+                )

@@ -56,6 +56,7 @@ async def import_hosts(app: App[Any], path: Path, known: Inventory) -> Inventory
 class HostPicker(Dialog[list["Environment"]]):
     """Asks which hosts of which file to import."""
 
+    KEEPS_TYPED: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", N_("filter"), id="pick.filter", tooltip=N_("Show only hosts with these words")),
         Binding("a", "all", N_("tick all shown"), id="pick.all", tooltip=N_("Tick all hosts that are shown")),
@@ -86,8 +87,12 @@ class HostPicker(Dialog[list["Environment"]]):
 
     def on_mount(self) -> None:
         """Show the hosts of ssh, which most have."""
-        self._fill()
+        self.fill()
         self.query_one("#host-file", Input).focus()
+
+    def fill(self) -> None:
+        """List the hosts of the file."""
+        self._fill()
         self._look()
 
     def action_filter(self) -> None:

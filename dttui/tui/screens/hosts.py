@@ -116,10 +116,16 @@ class HostsScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Show the hosts, and follow them."""
-        self._arrange()
-        self._sum_up()
+        self.fill()
         self.set_interval(FOLLOW_S, self._follow)
         self.set_interval(AGES_S, self._tell_ages)
+
+    def fill(self) -> None:
+        """Show the hosts as they are."""
+        self._rows.clear()
+        self._arrange()
+        self._mark(self._marked)
+        self._sum_up()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer what there is something to do with."""

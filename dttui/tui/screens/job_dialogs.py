@@ -1,4 +1,4 @@
-"""What is asked before something is done with jobs of the list: removed, or run once more."""
+"""What is asked before something is done with jobs: removed, run once more, or stopped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from textual.widgets.button import ButtonVariant
 
 from dttui.i18n import _, ngettext
 from dttui.tui.rows import line
-from dttui.tui.screens.dialogs import ChoiceDialog
+from dttui.tui.screens.dialogs import ChoiceDialog, Question
 from dttui.words import listed, size_text
 
 if TYPE_CHECKING:
@@ -64,3 +64,15 @@ def rerun_dialog(job_id: str, submission: Submission, plan: Plan, changed: Seque
     do = _("Restart") if submission.continues is not None else _("Run again")
     choices: list[tuple[str, str, ButtonVariant]] = [("no", _("Cancel"), "default"), ("run", do, "primary")]
     return ChoiceDialog(title, "\n".join(told), choices)
+
+
+def stop_question(name: str, *, is_stopping: bool) -> Question:
+    """Return what is asked before a job is stopped, or while it is stopping."""
+    choices: list[tuple[str, str, ButtonVariant]] = [("force", _("Stop at once"), "error")]
+    if is_stopping:
+        text = _("{name} is stopping: the script has a little time to save a checkpoint.")
+        choices[:0] = [("cancel", _("Keep waiting"), "default")]
+    else:
+        text = _("Stop {name}? The script has a little time to save a checkpoint, unless it is stopped at once.")
+        choices[:0] = [("cancel", _("Keep running"), "default"), ("graceful", _("Stop the job"), "primary")]
+    return Question(text.format(name=name), choices)

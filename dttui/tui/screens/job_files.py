@@ -75,6 +75,11 @@ class JobFile:
         """Return the text of the job on the screen, with its comments. Raises UsageError where it is none."""
         return await asyncio.to_thread(documents.text_of_draft, state, self._path, self.edited)
 
+    @property
+    def path(self) -> Path | None:
+        """The file; `None` where there is none yet."""
+        return self._path
+
     def submission(self, state: ComposeState, inventory: Inventory, ignored: Iterable[str] = ()) -> Submission:
         """Return the job as it is handed over to be launched or saved.
 

@@ -75,7 +75,7 @@ class JobTextScreen(Screen[str]):
         """
         super().__init__()
         self._valid = text
-        self._begun = text if unfinished is None else unfinished
+        self._typed = text if unfinished is None else unfinished
         self._file = name
         self._read_text = read
         self._take = take
@@ -92,19 +92,25 @@ class JobTextScreen(Screen[str]):
     def compose(self) -> ComposeResult:
         """Lay out the text, and below it what there is to say of it."""
         yield TitleBar(Content.assemble(("dttui ", "bold"), (_("job file"), "bold $primary"), "  ", clean(self._file)))
-        yield YamlArea(self._begun, id="job-text")
+        yield YamlArea(self._typed, id="job-text")
         yield Static(id="text-state")
         yield OptionList(id="text-notes", compact=True)
         yield KeyBar()
 
     def on_mount(self) -> None:
         """Begin in the text."""
-        self.query_one("#text-notes").display = False
         self.query_one(YamlArea).focus()
+        self.fill()
+
+    def fill(self) -> None:
+        """Tell what there is to say of the text."""
+        self.query_one("#text-notes").display = False
+        self._seen = None
         self._read_soon()
 
     @on(TextArea.Changed)
-    def _typed(self) -> None:
+    def _changed(self) -> None:
+        self._typed = self.query_one(YamlArea).text
         self._read_soon()
 
     @work(exclusive=True, group="look-ahead")

@@ -162,12 +162,17 @@ class JobsScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Show what there is, and look again now and then."""
-        self._filter.display = False
+        self.fill()
         self._list.focus()
+        self.set_interval(REFRESH_S, self._look)
+        self.set_interval(AGES_S, lambda: self._list.refresh())
+
+    def fill(self) -> None:
+        """List what is known, and read it anew: why a job ended is told as it is read."""
+        self._rows = by_id(self._entries.values(), {}, {})
+        self._filter.display = bool(self._filter.value)
         self._show()
         self._look()
-        self.set_interval(REFRESH_S, self._look)
-        self.set_interval(AGES_S, self._list.refresh)
 
     def on_screen_resume(self) -> None:
         """Look at once: meanwhile much may have happened."""

@@ -16,6 +16,7 @@ from textual.widgets import Button, Input, OptionList
 from dttui.compose.documents import JobPlaces
 from dttui.i18n import _
 from dttui.sanitize import clean, clean_line
+from dttui.tui.commands import N_
 from dttui.tui.screens.dialogs import Dialog
 from dttui.tui.widgets.prose import Prose
 
@@ -27,8 +28,8 @@ class OpenDialog(Dialog[str]):
     """Asks for a job file: of those opened lately, or of the directory that is typed; what is typed filters both."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("down", "step(1)", show=False, priority=True),
-        Binding("up", "step(-1)", show=False, priority=True),
+        Binding("down", "step(1)", N_("down"), show=False, id="open.down", priority=True),
+        Binding("up", "step(-1)", N_("up"), show=False, id="open.up", priority=True),
     ]
 
     def __init__(self, path: str, find: Callable[[str], JobPlaces]) -> None:
@@ -55,6 +56,10 @@ class OpenDialog(Dialog[str]):
     def on_mount(self) -> None:
         """Begin in the field."""
         self.query_one(Input).focus()
+        self.fill()
+
+    def fill(self) -> None:
+        """Find what may be meant."""
         self._look()
 
     @on(Input.Changed)
@@ -132,8 +137,12 @@ class TemplateDialog(Dialog["Template"]):
 
     def on_mount(self) -> None:
         """Begin at the first."""
+        self.fill()
+        self.query_one(OptionList).focus()
+
+    def fill(self) -> None:
+        """Put the cursor on the first."""
         listed = self.query_one(OptionList)
-        listed.focus()
         listed.highlighted = 0 if self._templates else None
 
     @on(OptionList.OptionHighlighted)

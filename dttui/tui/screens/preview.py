@@ -90,15 +90,18 @@ class PreviewScreen(Screen[str]):
 
     def on_mount(self) -> None:
         """Show the master, and look for the last launch."""
+        self.fill()
+        self.query_one(PlanTree).focus()
+
+    def fill(self) -> None:
+        """Show findings and tree, and look for the last launch."""
         self.query_one(FindingList).show(self._findings)
         looking = PlanPart(_("changes"), lambda: Content.styled(_("looking for the last launch …"), "$muted"), "…")
         job = PlanPart(_("job file"), lambda: highlighted(self._text, "yaml"), "YAML")
-        tree = self.query_one(PlanTree)
-        tree.fill([looking, job, *plan_parts(self._plan)])
-        tree.focus()
+        self.query_one(PlanTree).fill([looking, job, *plan_parts(self._plan)])
         self._look_for_changes()
 
-    @work(group="look-ahead")
+    @work(group="look-ahead", exclusive=True)
     async def _look_for_changes(self) -> None:
         changes = await asyncio.to_thread(self._changes)
         if self not in self.app.screen_stack:

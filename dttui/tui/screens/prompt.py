@@ -39,6 +39,7 @@ class Reply:
 class PromptDialog(Dialog[Reply]):
     """Closes with the answer."""
 
+    KEEPS_TYPED: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "decline", N_("decline"), id="prompt.decline", tooltip=N_("Do not answer this question")),
     ]

@@ -47,6 +47,11 @@ class ReplayScreen(RunScreen):
     def _make_follower(self) -> JobFollower:
         return self._past
 
+    def fill(self) -> None:
+        """Read it once more up to the moment that is shown."""
+        self._past = PastFollower(self.directory, self._told_by)
+        super().fill()
+
     def _now(self) -> float:
         return self._told_by.now()
 

@@ -13,10 +13,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.events import Resize
 from textual.screen import Screen
 from textual.widgets import Static, TabbedContent, TabPane
-from textual.widgets.button import ButtonVariant
 
 from dttui.app import App, JobFollower
 from dttui.diagnosis import Diagnosis
@@ -27,7 +25,7 @@ from dttui.sanitize import clean
 from dttui.timestamps import elapsed_s
 from dttui.tui import symbols
 from dttui.tui.attachments import Attachments
-from dttui.tui.checks import check_notes, show_checks, so_far
+from dttui.tui.checks import check_notes, show_checks
 from dttui.tui.commands import N_
 from dttui.tui.event_lines import event_line
 from dttui.tui.log_feed import Takes
@@ -36,8 +34,9 @@ from dttui.tui.node_rows import NodeRows
 from dttui.tui.plots import show_plots
 from dttui.tui.resting import is_covered
 from dttui.tui.rows import line
-from dttui.tui.run_head import newest_figures, progress_line
+from dttui.tui.run_head import newest_figures, progress_line, status_line
 from dttui.tui.screens.dialogs import ChoiceDialog, Question
+from dttui.tui.screens.job_dialogs import stop_question
 from dttui.tui.screens.job_logs import JobLogs
 from dttui.tui.screens.rerun import rerun
 from dttui.tui.screens.run_shell import use_shell
@@ -173,9 +172,7 @@ class RunScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Begin to follow."""
-        self.query_one("#run-event-scroll").anchor()
-        self.query_one(NodeGrid).trends = self._trend
-        self.poll()
+        self._begin()
         self._timer = self.set_interval(POLL_S, self._poll_unless_covered)
         self._plot_timer = self.set_interval(PLOT_S, self._draw_plots)
         self.set_interval(WHY_S, self._refresh_why)
@@ -183,9 +180,27 @@ class RunScreen(Screen[None]):
         if not self.follower.is_over:
             self._listen()
 
-    def on_resize(self, event: Resize) -> None:
+    def fill(self) -> None:
+        """Read the job from its beginning, and show it."""
+        self.follower = self._make_follower()
+        self._node_rows = NodeRows()
+        self._progress = ""
+        self._has_plots = False
+        self.remove_class("-zoomed")
+        self._timer.resume()
+        self._plot_timer.resume()
+        self._begin()
+        self.on_resize()
+        self._look_around()
+
+    def _begin(self) -> None:
+        self.query_one("#run-event-scroll").anchor()
+        self.query_one(NodeGrid).trends = self._trend
+        self.poll()
+
+    def on_resize(self) -> None:
         """Give the nodes as many lines as leave the plots theirs."""
-        self.query_one(NodeGrid).use_height(int(event.size.height * NODES_SHARE))
+        self.query_one(NodeGrid).use_height(int(self.size.height * NODES_SHARE))
 
     def _trend(self, row: int, slot: int) -> Sequence[int | None]:
         return self.view.host_curves.trends.of(self._names[row], slot)
@@ -301,14 +316,7 @@ class RunScreen(Screen[None]):
         return _("The job is over already.") if self.follower.is_over else self._stop_question()
 
     def _stop_question(self) -> Question:
-        choices: list[tuple[str, str, ButtonVariant]] = [("force", _("Stop at once"), "error")]
-        if self.view.state is JobState.STOPPING:
-            text = _("{name} is stopping: the script has a little time to save a checkpoint.")
-            choices[:0] = [("cancel", _("Keep waiting"), "default")]
-        else:
-            text = _("Stop {name}? The script has a little time to save a checkpoint, unless it is stopped at once.")
-            choices[:0] = [("cancel", _("Keep running"), "default"), ("graceful", _("Stop the job"), "primary")]
-        return Question(text.format(name=self._job_name()), choices)
+        return stop_question(self._job_name(), is_stopping=self.view.state is JobState.STOPPING)
 
     @work(group="plots")
     async def _look_around(self) -> None:
@@ -395,45 +403,22 @@ class RunScreen(Screen[None]):
         if view.started_at is not None:
             left.append(Content(f"  {symbols.clock(elapsed_s(view.started_at, view.ended_at or self._now()))}"))
         self.query_one(TitleBar).show(Content("").join(left), newest_figures(view, is_narrow=self.has_class("-narrow")))
-        status = self.query_one("#run-status", Static)
-        self.set_class(self.follower.is_over, "-over")
+        status, is_over = self.query_one("#run-status", Static), self.follower.is_over
+        self.set_class(is_over, "-over")
         for final in ("SUCCEEDED", "FAILED", "CANCELLED"):
-            status.set_class(self.follower.is_over and view.state.value == final, f"-{final.lower()}")
+            status.set_class(is_over and view.state.value == final, f"-{final.lower()}")
         status.set_class(bool(view.apart), "-apart")
         text = self._status()
         if not text.is_same(status.content if isinstance(status.content, Content) else Content("")):
             status.update(text)
-        told = progress_line(view, self.size.width - 2, self._now(), is_over=self.follower.is_over)
+        told = progress_line(view, self.size.width - 2, self._now(), is_over=is_over)
         progress = self.query_one("#run-progress", Static)
         progress.display = bool(told)
         progress.update(told, layout=False)
 
     def _status(self) -> Content:
-        view = self.view
-        if not self.follower.is_over:
-            if self._silence:
-                return Content.styled(f"⚠ {self._silence}", "$state-unknown")
-            now = self._now()
-            text = line(view.headline(now)) or self._progress
-            is_unseen = any(node.is_unseen for node in view.nodes.values())
-            if is_unseen or (
-                text
-                and text
-                in (
-                    line(view.hang),
-                    line(view.unhealthy),
-                    line(view.apart),
-                    line(view.straggler),
-                )
-            ):
-                return Content.styled(f"⚠ {text}", "$state-unknown")
-            since = "" if view.state is JobState.RENDEZVOUS and text else so_far(view, now)  # Which tells it itself.
-            return Content.styled(" · ".join(filter(None, (text, since))), "$muted")
-        state = symbols.job_state(view.state)
-        symbol = "⚠" if view.apart and view.state is JobState.SUCCEEDED else state.symbol
-        pieces = [f"{symbol} {state.word}", line(view.reason)]
-        pieces.append(_("exit code {code}").format(code=view.exit_code))
-        return Content(" · ".join(piece for piece in pieces if piece))
+        over = self.follower.is_over
+        return status_line(self.view, self._silence, self._progress, self._now(), is_over=over)
 
     def _show_places(self) -> None:
         lines = [line(text) for text in self.view.places(str(self.directory.path))]

@@ -17,9 +17,10 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Button, Input, Label, Select
 
-from dttui.i18n import _
+from dttui.i18n import _, told_now
 from dttui.planning import FieldKind, FormField, SectionForm
 from dttui.sanitize import clean
+from dttui.tui.commands import N_
 from dttui.tui.screens.dialogs import Dialog
 from dttui.tui.screens.section_items import ItemsButton
 from dttui.tui.widgets.fold import FoldHead, FoldToggled
@@ -37,8 +38,8 @@ class SectionDialog(Dialog[dict[str, Any]]):
     """Gives the section's values, once nothing is wrong with them; escape changes nothing."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "step(-1)", show=False, priority=True),
-        Binding("down", "step(1)", show=False, priority=True),
+        Binding("up", "step(-1)", N_("field before"), show=False, id="section.up", priority=True),
+        Binding("down", "step(1)", N_("next field"), show=False, id="section.down", priority=True),
     ]
 
     def __init__(self, title: str, form: SectionForm, at: str = "") -> None:
@@ -52,6 +53,8 @@ class SectionDialog(Dialog[dict[str, Any]]):
         super().__init__()
         self._title = title
         self.form = form
+        self._texts = dict(form.texts)
+        """What the fields hold."""
         self._at = at
         self._is_refused = bool(form.read(form.texts)[1])
         """Whether what is wrong is told: not before a person has tried, unless it was wrong from the beginning."""
@@ -62,7 +65,9 @@ class SectionDialog(Dialog[dict[str, Any]]):
         width = min(wanted, self.app.size.width - LEAST_FIELD - BORDERS)
         heads = dict.fromkeys(_group(field) for field in self.form.fields)
         closed = {group for group in heads if group and self._is_closed(group)}
-        with self.box(clean(self._title), "-wide", subtitle=_("tab next · enter takes it · esc changes nothing")):
+        with self.box(
+            clean(told_now(self._title)), "-wide", subtitle=_("tab next · enter takes it · esc changes nothing")
+        ):
             with VerticalScroll(id="section-fields", can_focus=False):
                 shown = ""
                 own_first = sorted(enumerate(self.form.fields), key=lambda pair: bool(_group(pair[1])))
@@ -88,8 +93,12 @@ class SectionDialog(Dialog[dict[str, Any]]):
         fields = self.form.fields
         first = next((index for index, field in enumerate(fields) if not _group(field)), 0)
         self._go_to(self.form.nearest(self._at) if self._at else first)
-        self._read()
+        self.fill()
         self._go_to_fault()
+
+    def fill(self) -> None:
+        """Tell what is wrong."""
+        self._read()
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """Say what the field is for."""
@@ -129,7 +138,8 @@ class SectionDialog(Dialog[dict[str, Any]]):
     def _read(self) -> dict[str, Any] | None:
         """Return the values; `None` where some are wrong, which is told at each once a person has tried."""
         names = [field.name for field in self.form.fields]
-        values, faults = self.form.read({name: self._text(index) for index, name in enumerate(names)})
+        self._texts = {name: self._text(index) for index, name in enumerate(names)}
+        values, faults = self.form.read(self._texts)
         if not self._is_refused:
             return values
         for index, name in enumerate(names):
@@ -155,7 +165,7 @@ class SectionDialog(Dialog[dict[str, Any]]):
     def _is_closed(self, group: str) -> bool:
         """Whether what is within a section begins folded: of a long form, where nothing is said there."""
         inner = [field for field in self.form.fields if _group(field) == group]
-        return len(self.form.fields) > MOST_OPEN and not any(self.form.texts[field.name] for field in inner)
+        return len(self.form.fields) > MOST_OPEN and not any(self._texts[field.name] for field in inner)
 
     def _show_group(self, group: str, *, is_open: bool) -> None:
         if not group:
@@ -178,7 +188,7 @@ class SectionDialog(Dialog[dict[str, Any]]):
         return value if isinstance(value, str) else ""
 
     def _widget(self, index: int, field: FormField) -> Input | Select[str] | ItemsButton:
-        text, usual = self.form.texts[field.name], _usual(field)
+        text, usual = self._texts[field.name], _usual(field)
         if field.item is not None:
             return ItemsButton(field, field.item, text, self._ask_for_item, id=f"field-{index}")
         if field.kind is not FieldKind.CHOICE:

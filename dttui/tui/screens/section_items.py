@@ -89,7 +89,7 @@ class ItemsDialog(Dialog[Items]):
 
     def on_mount(self) -> None:
         """Show the items."""
-        self._fill(0)
+        self.fill()
         self.query_one(OptionList if self._items else "#add").focus()
 
     @work
@@ -98,14 +98,14 @@ class ItemsDialog(Dialog[Items]):
         values = await self._asked({})
         if values:
             self._items.append(values)
-            self._fill(len(self._items) - 1)
+            self.fill(len(self._items) - 1)
 
     def action_remove(self) -> None:
         """Remove the one under the cursor."""
         index = self.query_one(OptionList).highlighted
         if index is not None:
             del self._items[index]
-            self._fill(index)
+            self.fill(index)
 
     @on(OptionList.OptionSelected)
     @work
@@ -113,7 +113,7 @@ class ItemsDialog(Dialog[Items]):
         values = await self._asked(self._items[event.option_index])
         if values:
             self._items[event.option_index] = values
-            self._fill(event.option_index)
+            self.fill(event.option_index)
 
     @on(Button.Pressed, "#ok")
     def _done(self) -> None:
@@ -122,7 +122,8 @@ class ItemsDialog(Dialog[Items]):
     async def _asked(self, values: dict[str, Any]) -> dict[str, Any] | None:
         return await self.app.push_screen_wait(self._ask(values))
 
-    def _fill(self, at: int) -> None:
+    def fill(self, at: int = 0) -> None:
+        """Show the items, with the cursor on one."""
         listed = self.query_one(OptionList)
         listed.set_options([Content(_line(item)) for item in self._items])
         listed.highlighted = min(at, len(self._items) - 1) if self._items else None

@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.geometry import Region
 from textual.message import Message
 
-from dttui.i18n import _
+from dttui.i18n import _, told_now
 from dttui.sanitize import clean
 from dttui.spec import Finding, Severity
 from dttui.tui import symbols
@@ -165,7 +165,7 @@ def finding_line(finding: Finding, *, is_link: bool = False) -> Content:
     return Content.assemble(
         (f"{word.symbol} ", f"bold ${word.colour}"),
         (_("{word}: ").format(word=word.word), f"underline ${word.colour}" if is_link else f"${word.colour}"),
-        Content(clean(finding.message)),
+        Content(clean(told_now(finding.message))),
         (symbols.hint(finding.hint), "$muted"),
     )
 
@@ -188,7 +188,7 @@ def _told(findings: Sequence[Finding]) -> list[tuple[Finding | None, Content]]:
     lines: list[tuple[Finding | None, Content]] = [(item, finding_line(item)) for item in shown]
     if advice:
         mark = symbols.severity(Severity.INFO)
-        told = " · ".join(clean(item.message) + symbols.hint(item.hint) for item in advice)
+        told = " · ".join(clean(told_now(item.message)) + symbols.hint(item.hint) for item in advice)
         lines.append((None, Content.assemble((f"{mark.symbol} ", f"bold ${mark.colour}"), (told, "$muted"))))
     if holding:
         every = sum(item.code.startswith(AXIOM) for item in findings)

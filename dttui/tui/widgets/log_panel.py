@@ -51,10 +51,19 @@ class LogPanel(Vertical):
         Binding("t", "time", N_("time"), show=False, id="log.time", tooltip=N_("Go to a time: 13:05, or 10m ago")),
         Binding("s", "save", N_("save"), id="log.save", tooltip=N_("Write the lines that are shown into a file")),
         Binding("y", "copy", N_("copy"), show=False, id="log.copy", tooltip=N_("Copy the line found, or what is seen")),
-        Binding("escape", "close", show=False, id="log.close", tooltip=N_("Forget what was looked for")),
-        Binding("[", "stream(-1)", show=False, id="log.stream-before", tooltip=N_("Show the stream before")),
+        Binding("escape", "close", N_("forget"), show=False, id="log.close", tooltip=N_("Forget what was looked for")),
+        Binding(
+            "[",
+            "stream(-1)",
+            N_("stream before"),
+            show=False,
+            id="log.stream-before",
+            tooltip=N_("Show the stream before"),
+        ),
         Binding("]", "stream(1)", N_("next stream"), show=False, id="log.stream", tooltip=N_("Show the next stream")),
-        Binding("{", "node(-1)", show=False, id="log.node-before", tooltip=N_("Show the node before")),
+        Binding(
+            "{", "node(-1)", N_("node before"), show=False, id="log.node-before", tooltip=N_("Show the node before")
+        ),
         Binding("}", "node(1)", N_("next node"), id="log.node", tooltip=N_("Show the next node")),
     ]
 

@@ -39,12 +39,20 @@ class MetricPlots(ScrollView, can_focus=True):
     """Shows plots in the order it is given; arrows choose one, enter shows it alone, and each has its own axis."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "choose(-1)", show=False, id="plots.before", tooltip=N_("Choose the plot before")),
-        Binding("right", "choose(1)", show=False, id="plots.after", tooltip=N_("Choose the next plot")),
-        Binding("up", "choose_row(-1)", show=False, id="plots.above", tooltip=N_("Choose the plot above")),
-        Binding("down", "choose_row(1)", show=False, id="plots.below", tooltip=N_("Choose the plot below")),
+        Binding(
+            "left", "choose(-1)", N_("plot before"), show=False, id="plots.before", tooltip=N_("Choose the plot before")
+        ),
+        Binding(
+            "right", "choose(1)", N_("next plot"), show=False, id="plots.after", tooltip=N_("Choose the next plot")
+        ),
+        Binding(
+            "up", "choose_row(-1)", N_("plot above"), show=False, id="plots.above", tooltip=N_("Choose the plot above")
+        ),
+        Binding(
+            "down", "choose_row(1)", N_("plot below"), show=False, id="plots.below", tooltip=N_("Choose the plot below")
+        ),
         Binding("enter", "zoom", N_("zoom"), show=False, id="plots.zoom", tooltip=N_("Show one plot alone, or all")),
-        Binding("escape", "unzoom", show=False, id="plots.all", tooltip=N_("Show all plots again")),
+        Binding("escape", "unzoom", N_("all plots"), show=False, id="plots.all", tooltip=N_("Show all plots again")),
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         *(f"metric-plots--{part}" for part in (AXIS, LABEL, TITLE, CHOSEN, VALUE, GHOST, Part.MUTED.value)),

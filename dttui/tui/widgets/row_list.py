@@ -18,12 +18,12 @@ class RowList(ScrollView, can_focus=True):
     """Shows rows in an order; what they look like, and what is done with them, its subclass says."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "move(-1)", N_("up"), show=False, id="list.up"),
-        Binding("down", "move(1)", N_("down"), show=False, id="list.down"),
-        Binding("pageup", "page(-1)", N_("page up"), show=False, id="list.page-up"),
-        Binding("pagedown", "page(1)", N_("page down"), show=False, id="list.page-down"),
-        Binding("home", "go(0)", N_("first"), show=False, id="list.first"),
-        Binding("end", "go(-1)", N_("last"), show=False, id="list.last"),
+        Binding("up", "move(-1)", N_("up"), show=False, id="rows.up"),
+        Binding("down", "move(1)", N_("down"), show=False, id="rows.down"),
+        Binding("pageup", "page(-1)", N_("page up"), show=False, id="rows.page-up"),
+        Binding("pagedown", "page(1)", N_("page down"), show=False, id="rows.page-down"),
+        Binding("home", "go(0)", N_("first"), show=False, id="rows.first"),
+        Binding("end", "go(-1)", N_("last"), show=False, id="rows.last"),
     ]
     HEAD_LINES: ClassVar[int] = 0
     """Above the rows, which do not scroll."""

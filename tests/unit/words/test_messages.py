@@ -11,7 +11,7 @@ from dtagent.protocol.events import EventKind, JobState, NodeStanding
 from dttui import jobs
 from dttui.engine.attempt_log import AttemptLog
 from dttui.errors import HostError, PreflightError
-from dttui.i18n import Message, _, in_a_row, joined, msg, ngettext, nmsg, retell, set_language
+from dttui.i18n import Message, _, in_a_row, joined, msg, ngettext, nmsg, retell, set_language, told_now
 from dttui.jobs import JobDirectory
 from dttui.jobs.board import Board, Judgement
 from dttui.jobs.checks import Check, cells_to_data
@@ -154,3 +154,12 @@ def test_a_recipe_for_data_that_is_not_there_does_no_harm(tmp_path: Path) -> Non
     ):
         directory.events.write_text(line % spoilt)
         assert [(event.message, event.data) for event in directory.read_events()] == [("m", {"hint": "h"})]
+
+
+def test_a_message_is_told_in_the_language_chosen_since_and_other_text_stays() -> None:
+    message, nothing, known = msg("no {x}", x=1), _(""), _("Training job created")
+    set_language("zh")
+    assert told_now(known) == "训练任务创建成功"
+    assert told_now(message) == "no 1"
+    assert told_now(nothing) == ""
+    assert told_now("Training job created") == "Training job created"

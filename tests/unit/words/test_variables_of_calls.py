@@ -26,7 +26,14 @@ from dttui.variables import bringing, for_a_process, learn, variables
 from tests.waiting import until
 
 ROOT = Path(str(dttui.__file__)).parent
-OWN = {"variables.py", "locations.py", "cli/dispatch.py", "cli/printing.py", "engine/controller.py"}
+OWN = {
+    "variables.py",
+    "locations.py",
+    "cli/dispatch.py",
+    "cli/printing.py",
+    "engine/controller.py",
+    "tui/job_notices.py",
+}
 """What reads those of the process itself: who gives them to calls, directories, the terminal, and the entries."""
 READS = {"environ", "environb", "getenv", "getenvb", "putenv"}
 STARTS = {"subprocess.Popen", "subprocess.run", "asyncio.create_subprocess_exec", "loop.subprocess_exec"}
