@@ -7,7 +7,7 @@ import asyncio
 import os
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from textual.pilot import Pilot
@@ -354,13 +354,35 @@ async def draw_reviews(target: Path, options: argparse.Namespace) -> None:
 
 
 async def draw_readme(target: Path) -> None:
-    """Draw the pictures that the READMEs show, while a job runs."""
-    job_files.running(job("a100-17", "a100-18", name="vision"), make_inventory(), took_s=20.0).watch()
+    """Draw the pictures that the READMEs show."""
     for language, ending in (("en", ".svg"), ("zh", ".zh.svg")):
         set_language(language)
         inventory = make_inventory(chinese=language == "zh")
-        svg = await draw({"inventory": inventory, "draft": job(*CHOSEN)}, nothing, README_SIZE, "dusk")
-        (target / f"compose{ending}").write_text(svg, encoding="utf-8")
+        with tempfile.TemporaryDirectory() as state:
+            os.environ["XDG_STATE_HOME"] = state
+            draft = job(*CHOSEN, model=Model(parameters=1.3e9, precision="bf16"))
+            job_files.running(job("a100-17", "a100-18", name="vision"), make_inventory(), took_s=20.0).watch()
+            pictures: dict[str, tuple[dict[str, object], Steps]] = {
+                "compose": ({"draft": draft}, nothing),
+                "preview": ({"draft": draft}, press("p")),
+                "hosts": ({}, press("h")),
+            }
+            await draw_pictures(pictures, inventory, target, ending)
+            job_files.succeeded(job(*CHOSEN), inventory)
+            job_files.failed(job(*CHOSEN), inventory)
+            run = job_files.running(job(*CHOSEN), inventory, took_s=20.0)
+            run.watch()
+            pictures = {"run": ({"attach": run.directory}, nothing), "jobs": ({}, press("j"))}
+            await draw_pictures(pictures, inventory, target, ending)
+
+
+async def draw_pictures(
+    pictures: Mapping[str, tuple[dict[str, object], Steps]], inventory: Inventory, target: Path, ending: str
+) -> None:
+    """Draw pictures by their names, each with options of the app and what is done there first."""
+    for name, (options, steps) in pictures.items():
+        svg = await draw({"inventory": inventory, **options}, steps, README_SIZE, "dusk")
+        (target / f"{name}{ending}").write_text(svg, encoding="utf-8")
 
 
 def main() -> int:
