@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import stat
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from dttui import locations
 
@@ -57,6 +58,24 @@ def alone(lock: Path, told: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def read_kept(path: Path, key: str, version: int, most_bytes: int) -> dict[str, Any]:
+    """Return what a file keeps under a key, of which nothing is lost where it cannot be had: then it is empty.
+
+    Args:
+        path: of the file, `{"version": …, KEY: {…}}`.
+        key: of what is kept.
+        version: of the file; one of another is not read.
+        most_bytes: a larger file is none of dttui's.
+    """
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        with path.open(encoding="utf-8") as stream:
+            text = stream.read(most_bytes + 1)
+        body = json.loads(text) if len(text) <= most_bytes else None
+        if isinstance(body, dict) and body.get("version") == version and isinstance(body.get(key), dict):
+            return dict(body[key])
+    return {}
 
 
 def write_atomic(path: Path, text: str) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dttui import locations
 from dttui.app.agents import Agents
 from dttui.app.bench import BenchCalls
 from dttui.app.caller import Caller, ForCaller, Ways, for_caller
 from dttui.app.drafts import Drafts
+from dttui.app.screens import ScreenCalls
 from dttui.variables import are_brought
 
 if TYPE_CHECKING:
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from dttui.fleet.waiting import OnWait
     from dttui.inventory.models import Environment, Inventory
     from dttui.jobs.board import Board, Changed
-    from dttui.jobs.briefs import JobBriefs
-    from dttui.jobs.catalogue import JobCatalogue
-    from dttui.jobs.curves import ChosenPlots, EarlierRun
     from dttui.jobs.directory import JobDirectory
     from dttui.jobs.following import JobFollower
     from dttui.jobs.removal import RemovableJob
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
     from dttui.planning.submission import Submission
     from dttui.spec.findings import Finding
     from dttui.transport.base import Prompter, Transport
-    from dttui.transport.host_shell import HostShell
 
 
 class Submitted(NamedTuple):
@@ -91,7 +88,7 @@ class App(ForCaller):
         self.agents = Agents(self.caller, self._ways)
         self.bench = BenchCalls(self.caller, self._ways)
         self.drafts = Drafts(self.caller, self._ways)
-        self._catalogue: JobCatalogue | None = None
+        self.screens = ScreenCalls(self.caller, self._ways)
 
     async def __aenter__(self) -> App:
         return self
@@ -342,21 +339,6 @@ class App(ForCaller):
         return hanging(directory)
 
     @for_caller
-    def briefs(self) -> JobBriefs:
-        """Return what tells, look by look, which jobs run and what has failed that nobody has seen."""
-        from dttui.jobs.briefs import JobBriefs
-
-        return JobBriefs(lambda directory: self.follow(directory, reads_samples=False))
-
-    @for_caller
-    def catalogue(self) -> JobCatalogue:
-        """Return what lists all jobs, again and again, without reading again what is known: always the same."""
-        from dttui.jobs.catalogue import JobCatalogue
-
-        self._catalogue = self._catalogue or JobCatalogue()
-        return self._catalogue
-
-    @for_caller
     def follow(self, directory: JobDirectory, *, reads_samples: bool = True) -> JobFollower:
         """Return what reads a job's files into a view, live or after the end, in the caller's language.
 
@@ -365,45 +347,6 @@ class App(ForCaller):
         from dttui.jobs.following import JobFollower
 
         return JobFollower(directory, reads_samples=reads_samples)
-
-    @for_caller
-    def earlier_run(self, directory: JobDirectory) -> EarlierRun | None:
-        """Return how the same job went the last time before that; `None` where it is not known."""
-        from dttui.jobs.plot_sources import earlier_run
-
-        return earlier_run(directory)
-
-    @for_caller
-    def chosen_plots(self, directory: JobDirectory) -> ChosenPlots:
-        """Return which plots a job wants to be shown."""
-        from dttui.jobs.plot_sources import chosen_plots
-
-        return chosen_plots(directory)
-
-    @for_caller
-    def host_shell(self, directory: JobDirectory, node: str, known: str | None) -> HostShell:
-        """Return what gives a person a shell on a host of a job; `known` is one of its paths there. See `host_shell`.
-
-        Raises:
-            UsageError: the job does not tell how the host is reached.
-        """
-        from dttui.errors import UsageError
-        from dttui.i18n import _
-        from dttui.transport.host_shell import host_shell
-
-        environment = None
-        with contextlib.suppress(OSError):
-            environment = directory.read_launch().inventory.find(node)
-        if environment is None:
-            raise UsageError(_("the job does not tell how {host} is reached").format(host=node))
-        return host_shell(environment, directory.job_id, known)
-
-    @for_caller
-    def open_shell(self, shell: HostShell) -> int:
-        """Have a person use a shell at this terminal; return its exit status. Raises HostUnreachableError."""
-        from dttui.transport.host_shell import open_shell
-
-        return open_shell(shell)
 
     @for_caller
     async def stacks(
@@ -488,22 +431,6 @@ class App(ForCaller):
         from dttui.jobs.removal import remove
 
         remove(removal)
-
-    # --- the screens --------------------------------------------------------------------------------------------------
-
-    @for_caller
-    def remembered(self, screen: str) -> dict[str, Any]:
-        """Return how a person has left a screen the last time."""
-        from dttui.app.remembered import remembered
-
-        return remembered(screen)
-
-    @for_caller
-    def remember(self, screen: str, left: Mapping[str, Any]) -> None:
-        """Keep how a person leaves a screen."""
-        from dttui.app.remembered import remember
-
-        remember(screen, left)
 
     @for_caller
     def login_session(self) -> LoginSession:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dtagent.protocol.rpc import to_wire
 
 from dttui import locations
-from dttui.files import write_atomic
+from dttui.files import read_kept, write_atomic
 
 if TYPE_CHECKING:
     from dtagent.protocol.facts import HostFacts
@@ -25,7 +25,7 @@ MOST_HOSTS = 5000
 
 def read_last_known(environments: Iterable[Environment]) -> dict[str, HostFacts]:
     """Return what is known of environments, by name; of a file that cannot be read nothing."""
-    kept = _read()
+    kept = _kept()
     wanted = {item.name: entry for item in environments if (entry := kept.get(_key(item))) is not None}
     if not wanted:
         return {}
@@ -45,7 +45,7 @@ def keep_last_known(heard: Iterable[tuple[Environment, HostFacts]]) -> None:
     told = list(heard)
     if not told:
         return
-    kept = _read()
+    kept = _kept()
     for environment, facts in told:
         kept.pop(_key(environment), None)
         kept[_key(environment)] = to_wire(facts)
@@ -59,11 +59,5 @@ def _key(environment: Environment) -> str:
     return json.dumps([environment.name, environment.host, environment.port, environment.way])
 
 
-def _read() -> dict[str, Any]:
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        with locations.last_known_file().open(encoding="utf-8") as stream:
-            text = stream.read(MOST_BYTES + 1)
-        body = json.loads(text) if len(text) <= MOST_BYTES else None
-        if isinstance(body, dict) and body.get("version") == VERSION and isinstance(body.get("hosts"), dict):
-            return dict(body["hosts"])
-    return {}
+def _kept() -> dict[str, Any]:
+    return read_kept(locations.last_known_file(), "hosts", VERSION, MOST_BYTES)

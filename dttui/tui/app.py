@@ -181,7 +181,7 @@ class DttuiApp(AppWays):
         self.preferences.draw(self)
         self.notices = JobNotices(self, self.preferences)
         self.drafts = DraftKeeper(self, self._face.drafts, self._inventory_file)
-        self._jobs = self._face.briefs()
+        self._jobs = self._face.screens.briefs()
         self._is_looking = False
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
@@ -305,7 +305,7 @@ class DttuiApp(AppWays):
 
     async def _speak(self) -> None:
         """Have all screens say what they say in the language chosen now."""
-        self._jobs = self._face.briefs()
+        self._jobs = self._face.screens.briefs()
         await self.tell_anew()
         self._look_at_jobs()
 

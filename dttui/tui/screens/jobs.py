@@ -135,7 +135,7 @@ class JobsScreen(Screen[None]):
         self._face = face
         self._attachments = attachments
         self._launch = launch
-        self._catalogue = face.catalogue()
+        self._catalogue = face.screens.catalogue()
         self._entries: dict[str, JobEntry] = {}
         self._rows: Mapping[str, JobRow] = {}
         self._marked: set[str] = set()

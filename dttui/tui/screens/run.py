@@ -236,7 +236,7 @@ class RunScreen(Screen[None]):
     @on(MetricPlots.Rescaled)
     def _remember(self) -> None:
         logs = sorted(self.query_one(MetricPlots).logs)
-        self._face.remember("run", {"nodes": self._node_pane, "log": logs})
+        self._face.screens.remember("run", {"nodes": self._node_pane, "log": logs})
 
     @on(MetricPlots.Zoomed)
     def _plot_zoomed(self, event: MetricPlots.Zoomed) -> None:
@@ -321,12 +321,12 @@ class RunScreen(Screen[None]):
     @work(group="plots")
     async def _look_around(self) -> None:
         """Find out how the screen was left, which plots the job wants, and how it went the last time."""
-        left = await asyncio.to_thread(self._face.remembered, "run")
+        left = await asyncio.to_thread(self._face.screens.remembered, "run")
         self._fold(str(left.get("nodes")))
         self.query_one(MetricPlots).use_logs(map(str, left["log"]) if isinstance(left.get("log"), list) else ())
-        self._chosen_plots = await asyncio.to_thread(self._face.chosen_plots, self.directory)
+        self._chosen_plots = await asyncio.to_thread(self._face.screens.chosen_plots, self.directory)
         self._draw_plots()
-        self._earlier = await asyncio.to_thread(self._face.earlier_run, self.directory)
+        self._earlier = await asyncio.to_thread(self._face.screens.earlier_run, self.directory)
         self._draw_plots()
 
     @work(group="listen")

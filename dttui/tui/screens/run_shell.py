@@ -18,10 +18,10 @@ def use_shell(app: App[Any], face: Face, directory: JobDirectory, node: NodeView
     fault: DttuiError | None = None
     status = 0
     try:
-        shell = face.host_shell(directory, node.plan.name, node.checkpoints)
+        shell = face.screens.host_shell(directory, node.plan.name, node.checkpoints)
         with app.suspend():
             try:
-                status = face.open_shell(shell)
+                status = face.screens.open_shell(shell)
             except DttuiError as error:  # What leaves this block would leave the terminal to nobody.
                 fault = error
     except DttuiError as error:
