@@ -392,7 +392,7 @@ class JobsScreen(Screen[None]):
     def _show(self) -> None:
         self._wanted = TERMS.parse(self._filter.value)
         order = arranged_jobs(self._rows.values(), self._wanted, self._sort, is_reversed=self._is_reversed)
-        self._list.show(self._rows, order, self._sort, is_reversed=self._is_reversed)
+        self._list.show_jobs(self._rows, order, self._sort, is_reversed=self._is_reversed)
         self._list.display = bool(order)
         self.query_one("#jobs-detail").display = bool(order)
         empty = self.query_one("#jobs-empty", Prose)

@@ -8,9 +8,6 @@ from typing import ClassVar
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Region, Size
-from textual.reactive import reactive
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from dttui.tui.commands import N_
@@ -27,9 +24,10 @@ from dttui.tui.widgets.job_row import (
     natural_widths,
     row_pieces,
 )
+from dttui.tui.widgets.row_list import RowList
 
 
-class JobList(ScrollView, can_focus=True):
+class JobList(RowList):
     """Shows rows in the order it is given; marks come from outside."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
@@ -48,57 +46,42 @@ class JobList(ScrollView, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", N_("open"), id="jobs.open", tooltip=N_("Watch the job under the cursor")),
         Binding("space", "mark", N_("mark"), id="jobs.mark", tooltip=N_("Mark the job, or take the mark away")),
-        Binding("up", "move(-1)", N_("up"), show=False, id="jobs.up"),
-        Binding("down", "move(1)", N_("down"), show=False, id="jobs.down"),
-        Binding("pageup", "page(-1)", N_("page up"), show=False, id="jobs.page-up"),
-        Binding("pagedown", "page(1)", N_("page down"), show=False, id="jobs.page-down"),
-        Binding("home", "go(0)", N_("first"), show=False, id="jobs.first"),
-        Binding("end", "go(-1)", N_("last"), show=False, id="jobs.last"),
     ]
 
-    cursor: reactive[int] = reactive(0, repaint=False)
-    """Position in the shown order."""
+    HEAD_LINES = 1
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._rows: Mapping[str, JobRow] = {}
-        self._order: list[str] = []
         self._marked: frozenset[str] = frozenset()
         self._sort = (JobColumn.BEGUN, True)
         self._widths = natural_widths(())
 
-    @property
-    def highlighted(self) -> str | None:
-        """Key of the job under the cursor."""
-        return self._order[self.cursor] if self.cursor < len(self._order) else None
-
-    @property
-    def shown(self) -> Sequence[str]:
-        """Keys in the order in which they are shown."""
-        return self._order
-
-    def show(self, rows: Mapping[str, JobRow], order: Sequence[str], sort: JobColumn, *, is_reversed: bool) -> None:
-        """Show these rows in this order; the cursor stays on its job where that is still shown.
+    def show_jobs(
+        self, rows: Mapping[str, JobRow], order: Sequence[str], sort: JobColumn, *, is_reversed: bool
+    ) -> None:
+        """Show these rows in this order; the cursor stays on its job, or where it was if that is not shown any more.
 
         Only lines that are others now are drawn again.
         """
-        before, was = self.highlighted, (self._order, self._sort, self._widths)
+        before, place, was = self.highlighted, self.cursor, (self._order, self._sort, self._widths)
         changed = {key for key, row in rows.items() if row is not self._rows.get(key)}
-        self._rows, self._order, self._sort = rows, list(order), (sort, is_reversed)
+        self._rows, self._sort = rows, (sort, is_reversed)
         self._widths = natural_widths((rows[key] for key in changed), self._widths)
-        if before in rows and before in self._order:
-            self.cursor = self._order.index(before)
+        if was != (list(order), self._sort, self._widths):
+            self.show(order)
+            if before is not None and before not in self._order:
+                self.go_to(place)
         else:
-            self.cursor = min(self.cursor, max(0, len(self._order) - 1))
-        if was != (self._order, self._sort, self._widths):
-            self._resize()
-        else:
-            for y in range(1, self.size.height):
-                index = self.scroll_offset.y + y - 1
-                if index < len(self._order) and self._order[index] in changed:
-                    self._repaint(index)
-        if self.highlighted != before or before in changed:
-            self.post_message(JobHighlighted(self.highlighted))
+            for index in self.visible_rows():
+                if self._order[index] in changed:
+                    self.repaint_row(index)
+        if before in changed and before == self.highlighted:
+            self.highlight_changed()
+
+    def highlight_changed(self) -> None:
+        """Tell which job is under the cursor."""
+        self.post_message(JobHighlighted(self.highlighted))
 
     def mark(self, marked: Collection[str]) -> None:
         """Show which are marked."""
@@ -130,19 +113,7 @@ class JobList(ScrollView, can_focus=True):
         """Mark the job under the cursor, or take its mark away, and go on to the next."""
         if self.highlighted is not None:
             self.post_message(JobToggled(self.highlighted))
-            self._go_to(self.cursor + 1)
-
-    def action_move(self, rows: int) -> None:
-        """Move the cursor."""
-        self._go_to(self.cursor + rows)
-
-    def action_page(self, pages: int) -> None:
-        """Move the cursor by what fits on the screen."""
-        self._go_to(self.cursor + pages * max(1, self.size.height - 2))
-
-    def action_go(self, index: int) -> None:
-        """Move the cursor to the first or the last row."""
-        self._go_to(index if index >= 0 else len(self._order) - 1)
+            self.action_move(1)
 
     def on_click(self, event: events.Click) -> None:
         """Sort by a heading; mark by a checkbox; go to a row, and open the one where the cursor is."""
@@ -152,61 +123,20 @@ class JobList(ScrollView, can_focus=True):
             if column is not None:
                 self.post_message(JobsSorted(column.value))
             return
-        index = offset.y - 1 + self.scroll_offset.y
-        if not 0 <= index < len(self._order):
+        index = self.row_at(offset)
+        if index is None:
             return
         if offset.x < MARK_WIDTH:
-            self._go_to(index)
+            self.go_to(index)
             self.post_message(JobToggled(self._order[index]))
         elif index == self.cursor:
             self.action_open()
         else:
-            self._go_to(index)
-
-    def on_resize(self) -> None:
-        """Lay out anew."""
-        self._resize()
-
-    def watch_show_vertical_scrollbar(self) -> None:
-        """Lay out anew when the scroll bar takes room, or gives it back."""
-        self.call_after_refresh(self._resize)
-
-    def on_focus(self) -> None:
-        """Repaint the cursor."""
-        self.refresh()
-
-    def on_blur(self) -> None:
-        """Repaint the cursor."""
-        self.refresh()
+            self.go_to(index)
 
     @property
     def _columns(self) -> Layout:
         return layout(self._widths, self.size.width)
-
-    def _resize(self) -> None:
-        self.virtual_size = Size(self.size.width, len(self._order) + 1)
-        self.refresh()
-        self.call_after_refresh(self._reveal)
-
-    def _go_to(self, index: int) -> None:
-        index = min(max(index, 0), len(self._order) - 1)
-        if index < 0 or index == self.cursor:
-            return
-        before, self.cursor = self.cursor, index
-        self._repaint(before)
-        self._repaint(index)
-        self._reveal()
-        self.post_message(JobHighlighted(self.highlighted))
-
-    def _reveal(self) -> None:
-        """Scroll so far that the row under the cursor is seen, below the headings."""
-        rows, top = self.size.height - 1, int(self.scroll_target_y)
-        wanted = min(top, self.cursor) if self.cursor < top + rows else self.cursor - rows + 1
-        if rows > 0 and wanted != top:
-            self.scroll_to(y=wanted, animate=False, force=True)
-
-    def _repaint(self, index: int) -> None:
-        self.refresh(Region(0, index + 1 - self.scroll_offset.y, self.size.width, 1))
 
     def _ground(self, index: int, key: str) -> Style:
         kind = "row"
