@@ -53,7 +53,17 @@ class Drafts(ForCaller):
     """What is said of drafts to one caller."""
 
     @for_caller
-    def keep(self, state: ComposeState, inventory: str | None, base: Path, file: Path | None) -> None:
+    def keep(
+        self,
+        state: ComposeState,
+        inventory: str | None,
+        base: Path,
+        file: Path | None,
+        *,
+        fingerprint: str | None,
+        edited: str | None,
+        unfinished: str | None,
+    ) -> None:
         """Keep what is composed on the screen of this process.
 
         Args:
@@ -61,6 +71,9 @@ class Drafts(ForCaller):
             inventory: file of the inventory; `None` for the embedded cluster.
             base: directory that its relative paths start from.
             file: that it was read from.
+            fingerprint: of that.
+            edited: text of the job, where the file does not have that.
+            unfinished: text that is no job as it stands.
 
         Raises:
             OSError: it cannot be written.
@@ -68,7 +81,18 @@ class Drafts(ForCaller):
         from dttui.compose.kept_drafts import KeptDraft, keep
 
         named = str(file) if file is not None else None
-        keep(KeptDraft(kept_at=time.time(), inventory=inventory, base=str(base), file=named, state=state))
+        keep(
+            KeptDraft(
+                kept_at=time.time(),
+                inventory=inventory,
+                base=str(base),
+                file=named,
+                fingerprint=fingerprint,
+                edited=edited,
+                unfinished=unfinished,
+                state=state,
+            )
+        )
 
     @for_caller
     def drop(self) -> None:

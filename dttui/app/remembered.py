@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dttui import locations
-from dttui.files import read_kept, write_atomic
+from dttui.errors import UsageError
+from dttui.files import alone, read_kept, write_atomic
 
 VERSION = 1
 MOST_BYTES = 1 << 20
@@ -23,9 +24,9 @@ def remembered(screen: str) -> dict[str, Any]:
 
 def remember(screen: str, left: Mapping[str, Any]) -> None:
     """Keep how a screen is left, beside what is kept of others; where it cannot be written, that is no loss."""
-    text = json.dumps({"version": VERSION, "screens": {**_kept(), screen: dict(left)}})
-    with contextlib.suppress(OSError):
-        write_atomic(locations.screens_file(), text)
+    path = locations.screens_file()
+    with contextlib.suppress(OSError, UsageError), alone(path.with_suffix(".lock"), path):
+        write_atomic(path, json.dumps({"version": VERSION, "screens": {**_kept(), screen: dict(left)}}))
 
 
 def _kept() -> dict[str, Any]:

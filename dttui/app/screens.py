@@ -72,11 +72,11 @@ class ScreenCalls(ForCaller):
         return host_shell(environment, directory.job_id, known)
 
     @for_caller
-    def open_shell(self, shell: HostShell) -> int:
+    async def open_shell(self, shell: HostShell) -> int:
         """Have a person use a shell at this terminal; return its exit status. Raises HostUnreachableError."""
         from dttui.transport.host_shell import open_shell
 
-        return open_shell(shell)
+        return await open_shell(shell)
 
     @for_caller
     def remembered(self, screen: str) -> dict[str, Any]:

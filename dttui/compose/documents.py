@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ _STAND_IN_NAME = "unnamed"
 _DOCUMENTS = (".yaml", ".yml", ".json")
 """Ends of the names of job files."""
 MOST_PLACES = 200
+MOST_LOOKED_AT = 20_000
 MOST_RECENT = 5
 """Of those that are kept, the shown ones."""
 MOST_KEPT = 20
@@ -53,7 +55,7 @@ def load_demo() -> tuple[Inventory, Submission]:
 
 def open_job(path: Path, inventory: Inventory) -> Submission:
     """Return the job of a file. Raises DocumentError with every problem and its place."""
-    full = path.expanduser()
+    full = expanded(path)
     loaded = load_document(full)
     return Submission(loaded.job, inventory, full.resolve().parent, notes=loaded.notes)
 
@@ -75,7 +77,7 @@ def text_of_draft(state: ComposeState, opened: Path | None, edited: str | None) 
     job = named.to_job()
     text = edited_in_place(edited, job) if edited is not None else None
     if text is None and opened is not None:
-        text = _edited(opened.expanduser(), job)
+        text = _edited(expanded(opened), job)
     if text is None:
         text = dump_job(job)
     return text if named is state else text.replace(f"name: {_STAND_IN_NAME}", 'name: ""', 1)
@@ -97,7 +99,7 @@ def save_job(
     Raises:
         UsageError: the file cannot be written.
     """
-    target = Path(os.path.realpath(path.expanduser()))
+    target = Path(os.path.realpath(expanded(path)))
     job = _moved(submission.job, submission.base, target.parent)
     text = _text(path, target, job, opened, edited)
     try:
@@ -112,7 +114,7 @@ def keeps_comments(
     path: Path, submission: Submission, *, opened: Path | None = None, edited: str | None = None
 ) -> bool:
     """Whether saving a job as `save_job` would leaves the comments that are in the file, or in the edited text."""
-    target = Path(os.path.realpath(path.expanduser()))
+    target = Path(os.path.realpath(expanded(path)))
     if not has_comments(target):
         return True
     job = _moved(submission.job, submission.base, target.parent)
@@ -154,13 +156,13 @@ def set_keys(path: Path, changes: Mapping[tuple[str | int, ...], Any]) -> None:
 
 def is_there(path: Path) -> bool:
     """Whether a file of that name exists."""
-    return path.expanduser().exists()
+    return os.path.lexists(expanded(path))
 
 
 def fingerprint(path: Path) -> str | None:
     """Return what tells one content of a file from another; `None` where it cannot be read."""
     try:
-        return hashlib.sha256(path.expanduser().read_bytes()).hexdigest()
+        return hashlib.sha256(expanded(path).read_bytes()).hexdigest()
     except OSError:
         return None
 
@@ -173,7 +175,7 @@ def is_unchanged(path: Path, opened: Path | None, known: str | None) -> bool:
 def has_comments(path: Path) -> bool:
     """Whether a file seems to have comments in it; `False` where it cannot be read."""
     try:
-        text = path.expanduser().read_text(encoding="utf-8")
+        text = expanded(path).read_text(encoding="utf-8")
     except (OSError, ValueError):
         return False
     return re.search(r"(^|\s)#", text, re.MULTILINE) is not None
@@ -190,24 +192,37 @@ class JobPlaces:
 
 
 def places_for(typed: str) -> JobPlaces:
-    """Return the files and directories that go on as a path is typed, and of the recent files those with its end."""
+    """Return the files and directories that go on as a path is typed, and of the recent files those with its end.
+
+    Of a directory so many entries are looked at that it takes no time.
+    """
     directory, slash, part = typed.rpartition("/")
-    where = Path(directory + slash).expanduser()
     wanted = part.casefold()
     files: list[Path] = []
     directories: list[Path] = []
-    try:
-        for item in sorted(where.iterdir()):
-            if wanted not in item.name.casefold() or (item.name[0] == "." and not part.startswith(".")):
+    # Half of a path is no directory as yet.
+    with contextlib.suppress(OSError, ValueError), os.scandir(expanded(directory + slash)) as entries:
+        for entry in islice(entries, MOST_LOOKED_AT):
+            if wanted not in entry.name.casefold() or (entry.name[0] == "." and not part.startswith(".")):
                 continue
-            if item.is_dir():
-                directories.append(item)
-            elif item.suffix.lower() in _DOCUMENTS:
-                files.append(item)
-    except OSError:
-        pass  # Half of a path is no directory as yet.
+            if _is_directory(entry):
+                directories.append(Path(entry.path))
+            elif os.path.splitext(entry.name)[1].lower() in _DOCUMENTS:
+                files.append(Path(entry.path))
     recent = tuple(path for path in recent_files() if wanted in path.name.casefold())
-    return JobPlaces(recent[:MOST_RECENT], tuple(files[:MOST_PLACES]), tuple(directories[:MOST_PLACES]))
+    found = tuple(sorted(files)[:MOST_PLACES]), tuple(sorted(directories)[:MOST_PLACES])
+    return JobPlaces(recent[:MOST_RECENT], *found)
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    with contextlib.suppress(OSError):
+        return entry.is_dir()
+    return False
+
+
+def is_directory(path: Path) -> bool:
+    """Whether that is a directory which can be looked into."""
+    return os.path.isdir(expanded(path))
 
 
 def recent_files() -> list[Path]:
@@ -217,12 +232,17 @@ def recent_files() -> list[Path]:
     except (OSError, ValueError):
         return []
     paths = [Path(item) for item in known if isinstance(item, str)] if isinstance(known, list) else []
-    return [path for path in paths if path.is_file()]
+    return [path for path in paths if os.path.isfile(path)]
+
+
+def expanded(path: Path | str) -> Path:
+    """Return a path with the home that it begins with; as it is, where there is no such user."""
+    return Path(os.path.expanduser(path))
 
 
 def full_path(path: Path | str) -> Path:
     """Return a path as a person writes it, from the root."""
-    return Path(os.path.abspath(Path(path).expanduser()))
+    return Path(os.path.abspath(expanded(path)))
 
 
 def remember(path: Path) -> None:
@@ -277,7 +297,7 @@ def hosts_of(source: str, inventory: Inventory) -> ImportableHosts:
     """
     if source == locations.SLURM:
         return _importable(load_inventory(source).environments, inventory)
-    path = Path(source).expanduser()
+    path = expanded(source)
     is_own = os.path.realpath(path) == os.path.realpath(locations.ssh_config_file())
     if is_own or is_ssh_config(decode(read_bytes(path, str(path), INVENTORY), str(path), INVENTORY)):
         return _importable(import_ssh_config(path), inventory)
@@ -310,7 +330,7 @@ def _moved(job: Job, base: Path, directory: Path) -> Job:
 
 
 def _is_same_file(path: Path, opened: Path | None) -> bool:
-    return opened is not None and os.path.realpath(path.expanduser()) == os.path.realpath(opened.expanduser())
+    return opened is not None and os.path.realpath(expanded(path)) == os.path.realpath(expanded(opened))
 
 
 def _text(path: Path, target: Path, job: Job, opened: Path | None, edited: str | None) -> str | None:

@@ -28,6 +28,12 @@ class KeptDraft(BaseModel):
     """Directory that its relative paths start from."""
     file: str | None
     """Job file that it was read from."""
+    fingerprint: str | None = None
+    """Of that file as it was then."""
+    edited: str | None = None
+    """Text of the job, where it was edited as such and its file does not have that."""
+    unfinished: str | None = None
+    """Text that is no job as it stands."""
     state: ComposeState
 
 
@@ -55,22 +61,26 @@ def forget(path: Path) -> None:
 
 def _left() -> Iterator[tuple[Path, KeptDraft]]:
     """Yield the drafts of screens of this host whose process has ended."""
-    for path in locations.drafts_directory().glob(f"{platform.node()}-*.json"):
-        process = path.stem.rpartition("-")[2]
-        if process.isdigit() and not _lives(int(process)):
+    for path in locations.drafts_directory().glob("*.json"):
+        node, _mark, process = path.stem.rpartition("@")
+        number, _mark, born = process.partition("-")
+        if node == platform.node() and number.isdigit() and _born(int(number)) != born:
             with contextlib.suppress(OSError, ValidationError):
                 yield path, KeptDraft.model_validate_json(path.read_bytes())
 
 
 def _own() -> Path:
-    return locations.drafts_directory() / f"{platform.node()}-{os.getpid()}.json"
+    return locations.drafts_directory() / f"{platform.node()}@{os.getpid()}-{_born(os.getpid())}.json"
 
 
-def _lives(process: int) -> bool:
+def _born(process: int) -> str | None:
+    """Return when a process was started, in ticks since the start of the system: numbers are given away again.
+
+    `None` where there is none.
+    """
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # Of somebody else: the number has been given away since.
-        return False
-    return True
+        return (
+            Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
+        )
+    except (OSError, IndexError):
+        return None

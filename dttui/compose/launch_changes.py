@@ -9,8 +9,7 @@ from dttui.compose.draft_answers import ChangedPart, LaunchChanges, LineChange
 from dttui.errors import DttuiError
 from dttui.frameworks.bundle import command_lines
 from dttui.i18n import _, ngettext
-from dttui.jobs import summarize
-from dttui.jobs.listing import newest_called
+from dttui.jobs.listing import newest_called, summarize_any
 from dttui.planning.models import Plan, PlannedNode
 from dttui.redaction import redact
 from dttui.spec import dump_job, parse_job
@@ -35,7 +34,7 @@ def changes_since_launch(text: str, plan: Plan) -> LaunchChanges | None:
     directory = newest_called(plan.job_name)
     if directory is None:
         return None
-    started_at = summarize(directory).started_at
+    started_at = summarize_any(directory).started_at
     parts: list[ChangedPart] = []
     trouble = ""
     try:

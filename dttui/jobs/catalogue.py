@@ -143,7 +143,6 @@ class JobCatalogue:
         metrics = version_of(directory.metrics)
         if metrics == known.metrics:
             return
-        known.metrics = metrics
         reports = known.reports = known.reports or LeastLoss(directory.metrics)
         with contextlib.suppress(OSError):
             while reports.read():
@@ -151,6 +150,7 @@ class JobCatalogue:
                     known.entry, best_loss=reports.loss, best_step=reports.step, last_step=reports.last_step
                 )
                 yield
+            known.metrics = metrics  # Whoever breaks off before has the rest read by the next look.
 
 
 def _changed_at(path: Path) -> float:

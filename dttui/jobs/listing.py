@@ -192,8 +192,8 @@ def _meant(said: str) -> tuple[list[Path], bool]:
 def newest_called(name: str) -> JobDirectory | None:
     """Return the newest job of a name, whatever became of it; `None` where there is none."""
     found = [JobDirectory(path) for path in directories() if _MADE.sub("", path.name) == slug(name)]
-    named = [job for job in found if _head_name(job) == name]
-    return max(named, key=_began_at, default=None)
+    began = _beginnings([job for job in found if _head_name(job) == name])
+    return max(began, key=lambda job: began[job], default=None)
 
 
 def _head_name(directory: JobDirectory) -> str | None:
@@ -212,11 +212,11 @@ def runs_before(directory: JobDirectory) -> Iterator[JobDirectory]:
     """Yield the jobs of the same name that began before one, the newest first."""
     named = _MADE.sub("", directory.job_id)
     others = [JobDirectory(path) for path in directories() if _MADE.sub("", path.name) == named]
-    began = {other: _began_at(other) for other in others}
-    earlier = [other for other in others if began[other] < began.get(directory, 0.0)]
-    name = summarize(directory).name
+    began = _beginnings(others)
+    earlier = [other for other in began if began[other] < began.get(directory, 0.0)]
+    name = summarize_any(directory).name
     for other in sorted(earlier, key=lambda found: began[found], reverse=True):
-        if summarize(other).name == name:  # Two names may come to one in an id.
+        if summarize_any(other).name == name:  # Two names may come to one in an id.
             yield other
 
 
@@ -339,6 +339,15 @@ def summarize_any(directory: JobDirectory) -> JobSummary:
         text = _("cannot be read: {reason} ({path})").format(path=place, reason=reason)
     called, state = directory.job_id, JobState.UNKNOWN
     return JobSummary(called, called, state, text, None, None, 0, 0, "", 0, 0, attempts=0, cause=None, figures={})
+
+
+def _beginnings(jobs: Iterable[JobDirectory]) -> dict[JobDirectory, float]:
+    """Return when jobs began, of those whose files can be read."""
+    found = {}
+    for job in jobs:
+        with contextlib.suppress(OSError):
+            found[job] = _began_at(job)
+    return found
 
 
 def _began_at(directory: JobDirectory) -> float:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shlex
 import signal
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +63,7 @@ def host_shell(environment: Environment, job_id: str, known: str | None) -> Host
             return HostShell(environment.name, (*words[0], words[1]))
 
 
-def open_shell(shell: HostShell) -> int:
+async def open_shell(shell: HostShell) -> int:
     """Have a person use a shell at this terminal until they leave it; return its exit status.
 
     Raises:
@@ -76,7 +76,8 @@ def open_shell(shell: HostShell) -> int:
     # Ctrl-C is the shell's. What is ignored here would be ignored there, too; a handler is not passed on.
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
-        return subprocess.run(shell.argv, cwd=shell.directory, env=for_a_process(), check=False).returncode
+        process = await asyncio.create_subprocess_exec(*shell.argv, cwd=shell.directory, env=for_a_process())
+        return await process.wait()
     except OSError as fault:
         message = _("{host}: {program} cannot be started on this machine: {reason}").format(
             host=shell.name, program=shell.argv[0], reason=fault.strerror or fault
@@ -94,14 +95,14 @@ def _job_directory(job_id: str, known: str | None) -> str | None:
 
 def _at_a_terminal(words: tuple[str, ...]) -> tuple[str, ...]:
     """Return a command that reaches a host, with what makes it pass on a terminal, where that is known."""
-    program, *rest = words
+    program, *rest = os.path.expanduser(words[0]), *words[1:]
     option = _TERMINAL.get(os.path.basename(program))
     if option is None or option in rest:
-        return (os.path.expanduser(program), *rest)
+        return (program, *rest)
     if option == "--pty":
         return (program, option, *rest)
     at = rest.index(_INTERACTIVE) if _INTERACTIVE in rest else None
-    return (program, *words[1:]) if at is None else (program, *rest[: at + 1], option, *rest[at + 1 :])
+    return (program, *rest) if at is None else (program, *rest[: at + 1], option, *rest[at + 1 :])
 
 
 def _ssh(environment: Environment) -> list[str]:

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 FAULT_S = 30.0
 """For which it is told what is wrong with a person's own theme."""
+ANSWER_S = 0.1
+"""Between two looks at whether a person has answered."""
 BRIEFS_S = 2.0
 """How often it is looked what runs."""
 WIDE = 116
@@ -405,19 +407,22 @@ class DttuiApp(AppWays):
         """Compose on another inventory from now on; the job stays as it is where it is to be kept."""
         from dttui.tui.screens.compose import ComposeScreen
 
-        self.options = options
-        await self.fleet.close()
+        if self.screen.is_modal:  # Who is asked something is left time to answer.
+            self.set_timer(ANSWER_S, partial(self._use, options, keeps_draft=keeps_draft))
+            return
+        self.options, fleet = options, self.fleet
         self.fleet = self._make_fleet()
         self.fleet.start()
         was_on_hosts = self.screen.id == HOSTS
-        while was_on_hosts and not isinstance(self.screen, ComposeScreen):
+        while not isinstance(self.screen, ComposeScreen):
             await self.pop_screen()
         before, after = self.screen, self._compose()
         await self.switch_screen(after)
-        if keeps_draft and isinstance(before, ComposeScreen):
+        if keeps_draft:
             after.go_on_from(before)
         if was_on_hosts:
             self.action_hosts()
+        await fleet.close()
 
     def _inventory_file(self) -> str | None:
         path = self.options.inventory_path
@@ -437,7 +442,7 @@ class DttuiApp(AppWays):
             inventory_path=options.inventory_path,
             demo=options.demo,
             draft=options.draft,
-            file=JobFile(options.base.resolve(), options.file),
+            file=JobFile.at(options.base.resolve(), options.file),
             drafts=self._face.drafts,
             launch=options.launch or self._launch,
             check=options.check or self._check,

@@ -97,10 +97,9 @@ class AppWays(App[None]):
             self._is_telling_anew = False
 
     def _handle_exception(self, error: Exception) -> None:
-        """End the app; but not where a timer or a worker looks for what is just being made in another language."""
-        looked_for = error.error if isinstance(error, WorkerFailed) else error
-        if self._is_telling_anew and isinstance(looked_for, NoMatches):
-            logging.getLogger(__name__).info("not there while the language is switched: %s", looked_for)
+        """End the app; but not where a worker has looked for what is just being made in another language."""
+        if self._is_telling_anew and isinstance(error, WorkerFailed) and isinstance(error.error, NoMatches):
+            logging.getLogger(__name__).info("not there while the language is switched: %s", error.error)
         else:
             super()._handle_exception(error)
 

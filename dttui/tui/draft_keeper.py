@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from textual.app import App
@@ -18,7 +17,7 @@ from dttui.tui.screens.dialogs import ChoiceDialog
 
 if TYPE_CHECKING:
     from dttui.planning import ComposeState
-    from dttui.tui.screens.job_files import JobFile
+    from dttui.tui.screens.job_files import JobFile, Unsaved
 
 KEEP_S = 2.0
 """How much of what was typed may be lost at most."""
@@ -51,13 +50,13 @@ class DraftKeeper:
         self._app = app
         self._drafts = drafts
         self._inventory = inventory
-        self._kept: ComposeState | None = None
+        self._kept: Unsaved | None = None
         self._turn = asyncio.Lock()
 
     def look(self) -> None:
         """Keep the draft where it has changed."""
         screen = self._screen()
-        if screen is not None and self._wanted(screen) is not self._kept and not self._turn.locked():
+        if screen is not None and not self._is_kept(self._wanted(screen)) and not self._turn.locked():
             self._app.run_worker(self.keep(), group="draft-keeping")
 
     async def keep(self) -> None:
@@ -66,15 +65,24 @@ class DraftKeeper:
         if screen is None:
             return
         async with self._turn:
-            state, file = self._wanted(screen), screen.file
+            wanted, file = self._wanted(screen), screen.file
             try:
-                if state is None:
+                if wanted is None:
                     await asyncio.to_thread(self._drafts.drop)
                 else:
-                    await asyncio.to_thread(self._drafts.keep, state, self._inventory(), file.base, file.path)
+                    await asyncio.to_thread(
+                        self._drafts.keep,
+                        wanted.state,
+                        self._inventory(),
+                        file.base,
+                        file.path,
+                        fingerprint=file.fingerprint,
+                        edited=wanted.edited,
+                        unfinished=wanted.unfinished,
+                    )
             except OSError as fault:  # A full disk, say: it is not what a person is asked about while composing.
                 logging.getLogger(__name__).warning("the draft is not kept: %s", fault)
-            self._kept = state
+            self._kept = wanted
 
     async def drop(self) -> None:
         """Forget the draft: a person leaves without it."""
@@ -104,15 +112,22 @@ class DraftKeeper:
         )
         screen = self._screen()
         if answer == "take" and screen is not None:
-            from dttui.tui.screens.job_files import JobFile
+            from dttui.tui.screens.job_files import JobFile, Unsaved
 
-            screen.take_up(draft.state, JobFile(Path(draft.base), Path(draft.file) if draft.file else None))
+            unsaved = Unsaved(draft.state, draft.edited, draft.unfinished)
+            screen.take_up(draft.state, JobFile.of_draft(draft.base, draft.file, draft.fingerprint, unsaved))
             await self.keep()
         if answer in ("take", "drop"):
             await asyncio.to_thread(self._drafts.forget, path)
 
-    def _wanted(self, screen: HoldsDraft) -> ComposeState | None:
-        return screen.state if screen.has_edits else None
+    def _wanted(self, screen: HoldsDraft) -> Unsaved | None:
+        return screen.file.unsaved(screen.state) if screen.has_edits else None
+
+    def _is_kept(self, wanted: Unsaved | None) -> bool:
+        """Whether that was written last; of an equal state, that it is the same, which is told at once."""
+        if wanted is None or self._kept is None:
+            return wanted is self._kept
+        return wanted.state is self._kept.state and wanted[1:] == self._kept[1:]
 
     def _screen(self) -> HoldsDraft | None:
         from dttui.tui.screens.compose import ComposeScreen

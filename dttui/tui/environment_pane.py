@@ -20,7 +20,7 @@ from dttui.tui.environment_filter import completions, parse_filter
 from dttui.tui.fleet_rows import FleetRows, only_reading_differs
 from dttui.tui.gpu_lines import gpu_lines
 from dttui.tui.messages import EnvironmentHighlighted, EnvironmentToggled
-from dttui.tui.resting import is_covered
+from dttui.tui.resting import every
 from dttui.tui.rows import SORTS, arranged, environment_detail
 from dttui.tui.widgets.environment_list import EnvironmentList
 from dttui.tui.widgets.prose import Prose
@@ -79,8 +79,8 @@ class EnvironmentPane(Vertical):
         self._rows.see(dict(self._fleet.statuses))
         self._list.set_rows(self._rows)
         self._arrange()
-        self.set_interval(REFRESH_S, self._follow)
-        self.set_interval(AGES_S, self._list.repaint)
+        every(self, REFRESH_S, self._follow)
+        every(self, AGES_S, self._list.repaint)
 
     def on_resize(self) -> None:
         """Head the list anew: a narrow screen has the word on its tab."""
@@ -182,8 +182,6 @@ class EnvironmentPane(Vertical):
         self._list.focus()
 
     def _follow(self) -> None:
-        if is_covered(self.screen):
-            return
         before = self.seen
         changed = self._rows.see(dict(self._fleet.statuses))
         if not changed:

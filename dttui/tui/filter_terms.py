@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from dttui.i18n import _
+from dttui.i18n import _, ngettext
 from dttui.spec import did_you_mean
 
 RowT = TypeVar("RowT")
@@ -124,3 +124,11 @@ def ordered(rows: Iterable[RowT], key: Callable[[RowT], Any], *, is_reversed: bo
     keyed = [(key(row), row) for row in rows]
     known = sorted((pair for pair in keyed if pair[0] is not None), key=operator.itemgetter(0), reverse=is_reversed)
     return [row for _value, row in (*known, *(pair for pair in keyed if pair[0] is None))]
+
+
+def marks_told(marked: Collection[str], shown: Iterable[str]) -> str:
+    """Return how many rows are marked, those that a filter hides among them."""
+    told = ngettext("{count} marked", "{count} marked", len(marked)).format(count=len(marked))
+    if hidden := len(set(marked).difference(shown)):
+        told += ", " + _("{count} of them not shown").format(count=hidden)
+    return told

@@ -16,7 +16,7 @@ from dttui.errors import DttuiError
 from dttui.i18n import _, set_language
 from dttui.sanitize import clean
 from dttui.spec import Problem
-from dttui.tui.bindings import all_bindings, checked_keymap
+from dttui.tui.bindings import KeymapFault, all_bindings, checked_keymap
 from dttui.tui.settings import Settings, read_settings, with_setting
 from dttui.tui.terminal_filters import filters_for
 from dttui.tui.theme import load_theme
@@ -41,7 +41,8 @@ class Preferences:
         """
         self._speak = speak
         self._file = read_settings(locations.settings_file(), themes)
-        self._asked_plain = plain
+        self._asked_language, self._asked_plain = language, plain
+        self._turn = asyncio.Lock()
         self._filters: list[LineFilter] = []
         self.keymap: dict[str, str] = {}
         """What of the file's can be used, by the id of what it does."""
@@ -96,22 +97,42 @@ class Preferences:
             title = _("Settings that cannot be used")
             app.notify(clean(told), title=title, severity="warning", markup=False, timeout=FAULT_S)
 
+    @property
+    def language(self) -> str:
+        """That was asked for: on the command line, else in the file."""
+        return self._asked_language or self.settings.language
+
     async def change(self, app: App[Any], path: tuple[str, ...], value: object) -> None:
-        """Set one thing, from now on and in the file; `None` is as it is without the file."""
-        self._file = replace(self._file, settings=with_setting(self.settings, path, value), problems=())
-        match path[0]:
-            case "theme":
-                app.theme = self.settings.theme
-            case "language":
-                set_language(None if self.settings.language == "auto" else self.settings.language)
-                await self._speak()
-            case "colours" | "plain":
-                self._asked_plain = False
-                self.draw(app)
-            case "keymap":
-                self._take_keys(app)
-                self.tell_faults(app)
-        await self._save(app, path, value)
+        """Set one thing, from now on and in the file; `None` is as it is without the file. One after another.
+
+        A key that cannot be had is told of, and nothing is changed.
+        """
+        async with self._turn:
+            wanted = with_setting(self.settings, path, value)
+            if path[0] == "keymap" and (fault := self._fault(wanted, path[1])) is not None:
+                app.notify(clean(f"{fault.message}. {fault.hint}"), severity="warning", markup=False, timeout=FAULT_S)
+                return
+            self._file = replace(self._file, settings=wanted, problems=())
+            await self._save(app, path, value)
+            match path[0]:
+                case "theme":
+                    app.theme = self.settings.theme
+                case "language":
+                    self._asked_language = None
+                    set_language(None if self.settings.language == "auto" else self.settings.language)
+                    await self._speak()
+                case "colours" | "plain":
+                    self._asked_plain = self._asked_plain and path[0] != "plain"
+                    self.draw(app)
+                case "keymap":
+                    self._take_keys(app)
+                    self.tell_faults(app)
+
+    @staticmethod
+    def _fault(wanted: Settings, name: str) -> KeymapFault | None:
+        """Return why a key of a keymap cannot be had."""
+        _good, faults = checked_keymap(wanted.keymap, all_bindings())
+        return next((fault for fault in faults if fault.id == name), None)
 
     async def _save(self, app: App[Any], path: tuple[str, ...], value: object) -> None:
         from dttui.compose import documents

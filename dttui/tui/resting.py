@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from textual.screen import Screen
+from textual.timer import Timer
+from textual.widget import Widget
+
+
+def every(widget: Widget, seconds: float, look: Callable[[], object]) -> Timer:
+    """Have a widget look now and then, unless its screen is covered.
+
+    It looks in its turn among its other messages: not while it is being composed anew.
+
+    Args:
+        widget: a screen, or a part of one.
+        seconds: from one look to the next.
+        look: shows what is new.
+    """
+
+    def look_unless_covered() -> None:
+        if not is_covered(widget.screen):
+            widget.call_next(look)
+
+    return widget.set_interval(seconds, look_unless_covered)
 
 
 def is_covered(screen: Screen[Any]) -> bool:

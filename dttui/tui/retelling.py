@@ -10,6 +10,8 @@ from textual.app import App
 from textual.screen import Screen
 from textual.widgets import Input, TabbedContent, Tabs, TextArea
 
+from dttui.tui.widgets.row_list import RowList
+
 
 class _Place(NamedTuple):
     """Where a person was on a screen."""
@@ -52,7 +54,7 @@ async def _tell(screen: Screen[Any], is_told: asyncio.Event) -> None:
 def _place_of(screen: Screen[Any]) -> _Place:
     tabs = {item.id: item.active for item in _tabs_of(screen) if item.id}
     texts = {item.id: item.value for item in screen.query(Input) if item.id}
-    cursors = {item.id: item.cursor for item in _lists_of(screen) if item.id}
+    cursors = {item.id: item.cursor for item in screen.query(RowList) if item.id}
     carets = {item.id: item.cursor_location for item in screen.query(TextArea) if item.id}
     return _Place(screen.focused.id if screen.focused is not None else None, tabs, texts, cursors, carets)
 
@@ -67,7 +69,7 @@ def _restore(screen: Screen[Any], place: _Place) -> None:
 
 
 def _go_back(screen: Screen[Any], place: _Place) -> None:
-    for listed in _lists_of(screen):
+    for listed in screen.query(RowList):
         before, listed.cursor = listed.cursor, place.cursors.get(listed.id or "", listed.cursor)
         if listed.highlighted is None:  # Of that row nothing is known yet.
             listed.cursor = before
@@ -75,13 +77,6 @@ def _go_back(screen: Screen[Any], place: _Place) -> None:
         area.cursor_location = place.carets.get(area.id or "", area.cursor_location)
     for widget in screen.query(f"#{place.focused}") if place.focused is not None else ():
         screen.set_focus(widget)
-
-
-def _lists_of(screen: Screen[Any]) -> Iterator[Any]:
-    """Yield the lists of rows that one goes through with a cursor."""
-    for item in screen.query("*"):
-        if isinstance(getattr(item, "cursor", None), int) and hasattr(item, "highlighted"):
-            yield item
 
 
 def _tabs_of(screen: Screen[Any]) -> Iterator[TabbedContent | Tabs]:

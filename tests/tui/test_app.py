@@ -216,7 +216,7 @@ async def test_a_key_of_a_persons_own_does_what_it_says_and_is_shown() -> None:
 async def test_a_choice_of_the_settings_goes_at_once_and_into_the_file() -> None:
     path = write_settings("# at night\ntheme: dusk\n")
     app = make_app()
-    async with app.run_test(size=SIZE) as pilot:
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
         await settle(app, pilot)
         await pilot.press("comma")
         await until(pilot, lambda: isinstance(app.screen, SettingsDialog), "the settings are on screen")
@@ -232,6 +232,10 @@ async def test_a_choice_of_the_settings_goes_at_once_and_into_the_file() -> None
         await until(pilot, lambda: "app.jobs: f9" in path.read_text(), "the key is kept")
         assert app.keymap == {"app.jobs": "f9"}
         await until(pilot, lambda: "f9" in screen_text(app), "it is shown")
+        await pilot.press("enter", "g")
+        await until(pilot, lambda: any("g already does" in told for told in toasts(app)), "it is told that it is taken")
+        assert app.keymap == {"app.jobs": "f9"}
+        assert "app.jobs: f9" in path.read_text(), "what is refused is not written"
         await pilot.press("delete")
         await until(pilot, lambda: "app.jobs" not in path.read_text(), "it is as it was")
         assert app.keymap == {}

@@ -14,7 +14,8 @@ from dttui.fleet.states import EnvironmentState
 from dttui.inventory.models import Inventory
 from dttui.rpc.sample_rows import WholeSample
 from dttui.tui.app import DttuiApp
-from dttui.tui.environment_pane import EnvironmentPane
+from dttui.tui.environment_pane import REFRESH_S, EnvironmentPane
+from dttui.tui.resting import every
 from dttui.tui.screens.compose import ComposeScreen
 from dttui.tui.screens.jobs import JobsScreen
 from dttui.tui.widgets import environment_list, environment_row
@@ -130,7 +131,9 @@ async def test_a_list_that_another_screen_covers_rests_and_then_catches_up() -> 
         await until(pilot, lambda: isinstance(app.screen, JobsScreen), "the jobs are on screen")
         seen = pane.seen
         set_states(app)
-        pane._follow()  # noqa: SLF001 - what its timer calls
+        looked: list[bool] = []
+        every(app.screen, REFRESH_S, lambda: looked.append(True))
+        await until(pilot, lambda: len(looked) > 2, "the screen above has looked several times")
         assert pane.seen is seen
         await pilot.press("escape")
         await follow(app, pilot)

@@ -7,14 +7,16 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-from textual.widgets import Button
+from textual.widgets import Button, TextArea
 
 from dttui import locations
-from dttui.compose import kept_drafts
+from dttui.compose import documents, kept_drafts
 from dttui.compose.kept_drafts import KeptDraft
 from dttui.planning import ComposeState
 from dttui.tui.app import DttuiApp
 from dttui.tui.screens.dialogs import ChoiceDialog
+from dttui.tui.screens.job_files import JobFile, Unsaved
+from dttui.tui.screens.job_text import JobTextScreen
 from tests.tui.composing import screen_of, tick
 from tests.tui.fake_fleet import job, make_app, make_inventory
 from tests.tui.looking import left, screen_text, settle, until
@@ -104,3 +106,37 @@ def test_a_file_that_is_no_draft_and_one_of_another_inventory_are_passed_over() 
     assert kept_drafts.left("/elsewhere.yaml") is None
     path.write_text("{")
     assert kept_drafts.left(str(app.options.inventory_path)) is None
+
+
+def test_a_draft_of_another_host_is_none_of_ours_and_a_number_that_was_given_away_again_hides_none() -> None:
+    app = make_app()
+    path = leave_behind(app, ComposeState(task_name="x"))
+    inventory = str(app.options.inventory_path)
+    elsewhere = path.rename(path.with_name(path.name.replace("@", "-1@")))
+    assert kept_drafts.left(inventory) is None, "a host whose name begins alike"
+    elsewhere.rename(path.with_name(f"{path.name.rpartition('@')[0]}@{os.getpid()}-1.json"))
+    found = kept_drafts.left(inventory)
+    assert found is not None, "a process of that number which was started at another time"
+    assert found[1].state.task_name == "x"
+
+
+async def test_texts_come_back_too_and_a_file_that_somebody_changed_meanwhile_is_known(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("distributed_training:\n  name: mine\n")
+    app = make_app(base=tmp_path, file=file)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        screen = screen_of(app)
+        await pilot.press("y")
+        await until(pilot, lambda: isinstance(app.screen, JobTextScreen), "the text")
+        app.screen.query_one(TextArea).text = "distributed_training:\n  nmae: x\n"
+        await until(pilot, lambda: "nmae" in (screen.file.unfinished or ""), "it is read")
+        await app.drafts.keep()
+        (path,) = locations.drafts_directory().iterdir()
+        draft = KeptDraft.model_validate_json(path.read_bytes())
+    file.write_text("distributed_training:\n  name: theirs\n")
+    assert draft.unfinished == "distributed_training:\n  nmae: x\n"
+    unsaved = Unsaved(draft.state, draft.edited, draft.unfinished)
+    found = JobFile.of_draft(draft.base, draft.file, draft.fingerprint, unsaved)
+    assert (found.unfinished, found.has_edits) == (draft.unfinished, True)
+    assert not documents.is_unchanged(file, found.path, found.fingerprint)

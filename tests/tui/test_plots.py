@@ -120,3 +120,24 @@ def test_plots_tile_the_room_and_all_show_if_there_is_enough(count: int, width: 
 def test_a_grid_has_a_shape_that_reads_well(count: int, size: tuple[int, int], rows: list[int]) -> None:
     tops = [place.top for place in places(count, *size)]
     assert [tops.count(top) for top in sorted(set(tops))] == rows
+
+
+NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**6), NUMBERS), min_size=1, max_size=8), st.booleans())
+def test_no_number_that_a_script_reports_ends_a_drawing(points: list[tuple[int, float]], is_log: bool) -> None:
+    plot = LOSS._replace(points=[(float(place), value) for place, value in points], newest="")
+    assert {cell_len(line) for line in drawn(plot, is_log=is_log)} == {60}
+
+
+@pytest.mark.parametrize("value", [5e-324, 1e-310, 1e308, 1.7e308])
+@pytest.mark.parametrize("is_log", [False, True])
+def test_the_least_and_greatest_numbers_are_drawn_or_left_out(value: float, is_log: bool) -> None:
+    for points in (
+        [(0.0, value)],
+        [(0.0, 0.0), (1.0, value)],
+        [(0.0, 1.0), (1.0, value)],
+        [(0.0, -value), (1.0, value)],
+    ):
+        assert len(drawn(LOSS._replace(points=points), is_log=is_log)) == 16

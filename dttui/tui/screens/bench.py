@@ -47,6 +47,7 @@ from dttui.tui.bench_lines import (
 )
 from dttui.tui.bench_watch import Benches, BenchWatch
 from dttui.tui.commands import N_
+from dttui.tui.resting import every
 from dttui.tui.rows import line
 from dttui.tui.screens.dialogs import ChoiceDialog, Choices
 from dttui.tui.widgets.cells import bar
@@ -138,7 +139,7 @@ class BenchScreen(Screen[None]):
         """Show what there is, once its parts are mounted; where there is nothing yet, ask whether to measure."""
         self.screen_layout_refresh_signal.subscribe(self, self._fit)
         self.call_after_refresh(self._open)
-        self.call_after_refresh(self.set_interval, SHOW_S, self.show_news)
+        self.call_after_refresh(every, self, SHOW_S, self.show_news)
 
     def fill(self) -> None:
         """Show what is known, in the words of the language chosen now."""

@@ -24,6 +24,7 @@ from dttui.spec import Finding
 from dttui.timestamps import elapsed_s
 from dttui.tui.checks import check_notes, show_checks, waited_for
 from dttui.tui.commands import N_
+from dttui.tui.resting import every
 from dttui.tui.symbols import duration
 from dttui.tui.widgets.check_board import CheckBoard
 from dttui.tui.widgets.key_bar import KeyBar
@@ -83,7 +84,7 @@ class ChecksScreen(Screen[frozenset[str]]):
         """Begin to check."""
         self.fill()
         self.query_one("#checks-scroll").focus()
-        self.set_interval(SHOW_S, self._show_news)
+        every(self, SHOW_S, self._show_news)
         self._check()
 
     def fill(self) -> None:

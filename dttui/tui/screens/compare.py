@@ -79,7 +79,9 @@ class CompareScreen(Screen[None]):
             self._found = await asyncio.to_thread(jobs.contrast, directories)
         except OSError as fault:
             reason = _("{path} cannot be read: {reason}").format(path=fault.filename, reason=fault.strerror or fault)
-            self.query_one("#compare-note", Static).update(Content.styled(line(reason), "$finding-error"))
+            note = self.query_one("#compare-note", Static)
+            note.display = True
+            note.update(Content.styled(line(reason), "$finding-error"))
             return
         self._show()
 

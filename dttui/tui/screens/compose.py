@@ -256,7 +256,7 @@ class ComposeScreen(ComposePages):
         def take(job: Job) -> None:
             self.set_state(ComposeState.from_job(job, self._inventory))
 
-        await self._file.edit(self.app, self._drafts, self.state, take, self._save, then)
+        await self._file.edit(self.app, self._drafts, lambda: self.state, take, self._save, then)
 
     @work(exclusive=True, group="check")
     async def action_check(self) -> None:

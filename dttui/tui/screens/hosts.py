@@ -18,9 +18,11 @@ from dttui.app import EnvironmentState, EnvironmentStatus, Fleet
 from dttui.i18n import _, ngettext
 from dttui.tui.commands import N_
 from dttui.tui.environment_filter import completions, parse_filter
+from dttui.tui.filter_terms import marks_told
 from dttui.tui.host_rows import HOST_SORTS, agent_words, host_details, host_order, host_row
 from dttui.tui.host_work import HostAction, HostTask, HostWork
 from dttui.tui.messages import EnvironmentHighlighted, EnvironmentToggled, ImportWanted
+from dttui.tui.resting import every
 from dttui.tui.screens.dialogs import ChoiceDialog
 from dttui.tui.screens.host_questions import question_of
 from dttui.tui.widgets.host_list import HostColumnChosen, HostTable
@@ -117,8 +119,8 @@ class HostsScreen(Screen[None]):
     def on_mount(self) -> None:
         """Show the hosts, and follow them."""
         self.fill()
-        self.set_interval(FOLLOW_S, self._follow)
-        self.set_interval(AGES_S, self._tell_ages)
+        every(self, FOLLOW_S, self._follow)
+        every(self, AGES_S, self._tell_ages)
 
     def fill(self) -> None:
         """Show the hosts as they are."""
@@ -307,8 +309,7 @@ class HostsScreen(Screen[None]):
     def _caption(self, shown: int, problem: str) -> None:
         parts = []
         if self._marked:
-            text = ngettext("{count} marked", "{count} marked", len(self._marked))
-            parts.append(Content.styled(text.format(count=len(self._marked)), "$ticked"))
+            parts.append(Content.styled(marks_told(self._marked, self._table.shown), "$ticked"))
         if shown < len(self._fleet.statuses):
             few = _("{shown} of {total} shown").format(shown=shown, total=len(self._fleet.statuses))
             parts.append(Content.styled(few, "$warning"))

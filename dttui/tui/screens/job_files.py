@@ -6,7 +6,7 @@ import asyncio
 import shlex
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from textual.app import App
 
@@ -47,19 +47,43 @@ def apply_options(*, demo: bool, inventory_path: Path | None) -> tuple[str, ...]
     return ("--inventory", str(inventory_path))
 
 
+class Unsaved(NamedTuple):
+    """What no file has."""
+
+    state: ComposeState
+    edited: str | None
+    """Text of the job as it was edited last."""
+    unfinished: str | None
+    """Text that is no job as it stands."""
+
+
 class JobFile:
     """Where the job on the screen lies, if it has a file yet. Its questions are asked in a worker."""
 
-    def __init__(self, base: Path, path: Path | None = None) -> None:
+    def __init__(self, base: Path, path: Path | None = None, fingerprint: str | None = None) -> None:
         self.base = base
         """Directory that the job's relative paths start from."""
         self._path = path
-        self._known = documents.fingerprint(path) if path is not None else None
-        """Fingerprint of the file as it was read or saved last, so that a change by somebody else is noticed."""
+        self.fingerprint = fingerprint
+        """Of the file as it was read or saved last, so that a change by somebody else is noticed."""
         self.edited: str | None = None
         """Text of the job as it was edited last, where its file does not have that."""
         self.unfinished: str | None = None
         """Text that was left to be edited further, and is no job as it stands."""
+        self._left_at: ComposeState | None = None
+        """The job on the screen at that moment."""
+
+    @classmethod
+    def at(cls, base: Path, path: Path | None) -> JobFile:
+        """Return where a job lies that was just read."""
+        return cls(base, path, documents.fingerprint(path) if path is not None else None)
+
+    @classmethod
+    def of_draft(cls, base: str, file: str | None, fingerprint: str | None, unsaved: Unsaved) -> JobFile:
+        """Return where a job lies that was being composed, with the texts that its file lacks."""
+        found = cls(Path(base), Path(file) if file else None, fingerprint)
+        found._left_at, found.edited, found.unfinished = unsaved
+        return found
 
     @property
     def name(self) -> str:
@@ -70,6 +94,10 @@ class JobFile:
     def has_edits(self) -> bool:
         """Whether there is text that no file has."""
         return self.edited is not None or self.unfinished is not None
+
+    def unsaved(self, state: ComposeState) -> Unsaved:
+        """Return the job on the screen with the texts that its file lacks."""
+        return Unsaved(state, self.edited, self.unfinished)
 
     async def text(self, state: ComposeState) -> str:
         """Return the text of the job on the screen, with its comments. Raises UsageError where it is none."""
@@ -128,7 +156,7 @@ class JobFile:
         self,
         app: App[Any],
         drafts: Drafts,
-        state: ComposeState,
+        state: Callable[[], ComposeState],
         take: Callable[[Job], None],
         save: Callable[[], Awaitable[ComposeState | None]],
         then: Callable[[], object],
@@ -138,34 +166,41 @@ class JobFile:
         Args:
             app: where to show it.
             drafts: who tells what a text is.
-            state: the job.
+            state: returns the job as it is on the screen.
             take: is given the job of each text that is one.
             save: asks where to, and saves what was taken last.
             then: is called once the text is left, if it is a job.
         """
         try:
-            text = await self.text(state)
+            text = await self.text(state())
         except DttuiError as error:
             tell(app, error)
             return
+        if self.unfinished is not None and self._left_at != state():
+            answer = await _which_text(app)
+            if answer is None:
+                return
+            self.unfinished = None if answer == "form" else self.unfinished
 
         def taken(job: Job, typed: str) -> None:
             self.edited = typed
             take(job)
 
         async def saved() -> str | None:
-            state = await save()
-            return await self.text(state) if state is not None else None
+            saved_state = await save()
+            return await self.text(saved_state) if saved_state is not None else None
 
         def left(unfinished: str | None) -> None:
-            self.unfinished = unfinished
+            self.unfinished, self._left_at = unfinished, state()
             if unfinished is None:
                 then()
             else:
                 app.notify(_("The text is kept: y shows it again."), markup=False)
 
         def read(typed: str) -> ReadText:
-            return drafts.read_text(typed, self.name, self.base)
+            found = drafts.read_text(typed, self.name, self.base)
+            self.unfinished = typed if found.job is None else None  # A crash is to lose none of it.
+            return found
 
         await app.push_screen(JobTextScreen(text, self.unfinished, self.name, read=read, take=taken, save=saved), left)
 
@@ -222,18 +257,18 @@ class JobFile:
         keeps_comments = await asyncio.to_thread(
             documents.keeps_comments, path, submission, opened=self._path, edited=self.edited
         )
-        is_ours = await asyncio.to_thread(documents.is_unchanged, path, self._path, self._known)
+        is_ours = await asyncio.to_thread(documents.is_unchanged, path, self._path, self.fingerprint)
         return (is_ours and keeps_comments) or await _may_replace(app, path, keeps_comments=keeps_comments)
 
     async def _is_now(self, path: Path, submission: Submission) -> ComposeState:
-        self._known = await asyncio.to_thread(documents.fingerprint, path)
+        self.fingerprint = await asyncio.to_thread(documents.fingerprint, path)
         await asyncio.to_thread(documents.remember, path)
         self._path, self.base, self.edited = path, submission.base, None
         return ComposeState.from_job(submission.job, submission.inventory)
 
 
 def _command(file: str, options: Sequence[str]) -> str:
-    return shlex.join(["dttui", "--apply", str(Path(file).expanduser()), *options])
+    return shlex.join(["dttui", "--apply", str(documents.expanded(file)), *options])
 
 
 async def _may_replace(app: App[Any], path: Path, *, keeps_comments: bool) -> bool:
@@ -250,6 +285,16 @@ async def _may_replace_all(app: App[Any], target: Path, names: Sequence[str]) ->
     title = _("New job from a template")
     dialog = ChoiceDialog(title, text, (("no", _("Keep them"), "default"), ("yes", _("Replace"), "error")))
     return await app.push_screen_wait(dialog) == "yes"
+
+
+async def _which_text(app: App[Any]) -> str | None:
+    """Ask what is to be edited, since both were changed: `text` is what was left, `form` the job on the screen."""
+    text = _("A text was kept that is no job yet, and the job on the screen was changed since. Which is to be edited?")
+    choices: Choices = (
+        ("form", _("The job on the screen"), "primary"),
+        ("text", _("The text that was kept"), "default"),
+    )
+    return await app.push_screen_wait(ChoiceDialog(_("Two texts"), text, choices))
 
 
 async def may_drop(app: App[Any]) -> bool:

@@ -21,8 +21,10 @@ from dttui.errors import DttuiError
 from dttui.i18n import _, ngettext
 from dttui.jobs import JobDirectory, JobEntry
 from dttui.tui.commands import N_
+from dttui.tui.filter_terms import marks_told
 from dttui.tui.job_rows import GREATEST_FIRST, TERMS, arranged_jobs, by_id, counts, job_detail
-from dttui.tui.messages import JobHighlighted, JobLaunched, JobsSorted, JobToggled
+from dttui.tui.messages import JobHighlighted, JobsSorted, JobToggled
+from dttui.tui.resting import every
 from dttui.tui.rows import line
 from dttui.tui.screens.job_dialogs import removal_dialog
 from dttui.tui.screens.rerun import Launcher, rerun
@@ -164,8 +166,8 @@ class JobsScreen(Screen[None]):
         """Show what there is, and look again now and then."""
         self.fill()
         self._list.focus()
-        self.set_interval(REFRESH_S, self._look)
-        self.set_interval(AGES_S, lambda: self._list.refresh())
+        every(self, REFRESH_S, self._look)
+        every(self, AGES_S, lambda: self._list.refresh())
 
     def fill(self) -> None:
         """List what is known, and read it anew: why a job ended is told as it is read."""
@@ -251,15 +253,9 @@ class JobsScreen(Screen[None]):
         """Run the job under the cursor once more, once that is confirmed."""
         self._rerun(continues=False)
 
-    @work(group="rerun", exclusive=True)
-    async def _rerun(self, *, continues: bool) -> None:
-        job_id = self._list.highlighted
-        if job_id is None:
-            return
-        directory = JobDirectory.of(job_id)
-        begun = await rerun(self.app, self._face, directory, self._launch, continues=continues)
-        if begun is not None:
-            self.post_message(JobLaunched(begun))
+    def _rerun(self, *, continues: bool) -> None:
+        if self._list.highlighted is not None:
+            rerun(self.app, self._face, JobDirectory.of(self._list.highlighted), self._launch, continues=continues)
 
     def _tell(self, text: str) -> None:
         self.notify(line(text), severity="warning", markup=False, timeout=REMEDY_S)
@@ -423,11 +419,7 @@ class JobsScreen(Screen[None]):
             few = _("{shown} of {total} shown").format(shown=len(shown), total=len(self._rows))
             caption.append(Content.styled(few, "$warning"))
         if self._marked:
-            count = len(self._marked)
-            told = ngettext("{count} marked", "{count} marked", count).format(count=count)
-            if hidden := len(self._marked.difference(shown)):
-                told += ", " + _("{count} of them not shown").format(count=hidden)
-            caption.append(Content.styled(told, "bold $ticked"))
+            caption.append(Content.styled(marks_told(self._marked, shown), "bold $ticked"))
         if self._wanted.problem:
             caption.append(Content.styled(f"⚠ {self._wanted.problem}", "$warning"))
         if self._trouble and shown:

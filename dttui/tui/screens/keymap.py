@@ -121,7 +121,8 @@ class KeymapDialog(Dialog[None]):
 
     @work(group="settings")
     async def _change(self, known: KnownBinding, key: str | None) -> None:
-        await self._preferences.change(self.app, ("keymap", known.id), key)
+        change = self._preferences.change(self.app, ("keymap", known.id), key)
+        await self.app.run_worker(change, group="settings").wait()
         self.fill()
 
     def _at_cursor(self) -> KnownBinding | None:

@@ -13,6 +13,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Button, Input, OptionList
 
+from dttui.compose import documents
 from dttui.compose.documents import JobPlaces
 from dttui.i18n import _
 from dttui.sanitize import clean, clean_line
@@ -44,6 +45,7 @@ class OpenDialog(Dialog[str]):
         self._find = find
         self._paths: list[Path] = []
         self._found_for = ""
+        self._is_looking = False
 
     def compose(self) -> ComposeResult:
         """Lay out the field, and what may be meant."""
@@ -66,12 +68,25 @@ class OpenDialog(Dialog[str]):
     def _typed(self) -> None:
         self._look()
 
-    @work(exclusive=True, group="look-ahead")
-    async def _look(self) -> None:
-        typed = self.query_one(Input).value
-        found = await asyncio.to_thread(self._find, typed)
-        if self not in self.app.screen_stack:
-            return
+    def _look(self) -> None:
+        if not self._is_looking:
+            self._look_on()
+
+    @work(group="look-ahead")
+    async def _look_on(self) -> None:
+        """Look for what is typed by now, until nothing else is: one look at a time, however slow the disk is."""
+        self._is_looking, typed = True, None
+        try:
+            while typed != self.query_one(Input).value:
+                typed = self.query_one(Input).value
+                found = await asyncio.to_thread(self._find, typed)
+                if self not in self.app.screen_stack:
+                    return
+                self._offer(typed, found)
+        finally:
+            self._is_looking = False
+
+    def _offer(self, typed: str, found: JobPlaces) -> None:
         self._found_for = typed
         self._paths = [*found.recent, *found.files, *found.directories]
         lines = [
@@ -101,13 +116,14 @@ class OpenDialog(Dialog[str]):
         if at is not None:
             self._open(self._paths[at])
         elif typed := self.query_one(Input).value.strip():
-            path = Path(typed)
-            is_part = bool(self._paths) and self._found_for.strip() == typed and not path.expanduser().exists()
-            self._open(self._paths[0] if is_part else path)
+            self._open(Path(typed), is_part=bool(self._paths) and self._found_for.strip() == typed)
 
-    def _open(self, path: Path) -> None:
-        """Give a file; of a directory show what is in it."""
-        if not path.expanduser().is_dir():
+    @work(group="open", exclusive=True)
+    async def _open(self, path: Path, *, is_part: bool = False) -> None:
+        """Give a file; of a directory show what is in it. What is only part of a name stands for the first found."""
+        if is_part and not await asyncio.to_thread(documents.is_there, path):
+            path = self._paths[0]
+        if not await asyncio.to_thread(documents.is_directory, path):
             self.dismiss(str(path))
             return
         field = self.query_one(Input)

@@ -11,6 +11,7 @@ from textual.app import App
 from dttui.app import App as Face
 from dttui.errors import DttuiError
 from dttui.jobs import JobDirectory
+from dttui.tui.messages import JobLaunched
 from dttui.tui.rows import line
 from dttui.tui.screens.job_dialogs import rerun_dialog
 
@@ -22,18 +23,31 @@ REMEDY_S = 30.0
 Launcher = Callable[["Submission", "Plan"], JobDirectory]
 
 
-async def rerun(
+def rerun(
     app: App[Any], face: Face, directory: JobDirectory, launch: Launcher | None = None, *, continues: bool
-) -> JobDirectory | None:
-    """Launch a job again after a question; return the new one, `None` where none was launched, which is told.
+) -> None:
+    """Launch a job again after a question, and watch it; one at a time, and whatever screen is left meanwhile.
 
     Args:
-        app: asks and tells.
+        app: asks, tells, and is told of the new one.
         face: reads and plans it.
         directory: of the job.
         launch: launches it as another one; without it, `face` does.
         continues: whether it goes on from the newest checkpoint of that one.
     """
+
+    async def ask_and_launch() -> None:
+        begun = await _rerun(app, face, directory, launch, continues=continues)
+        if begun is not None:
+            app.post_message(JobLaunched(begun))
+
+    app.run_worker(ask_and_launch(), group="rerun", exclusive=True)
+
+
+async def _rerun(
+    app: App[Any], face: Face, directory: JobDirectory, launch: Launcher | None, *, continues: bool
+) -> JobDirectory | None:
+    """Return the new job; `None` where none was launched, which is told."""
 
     def planned() -> tuple[Submission, Plan, list[str]]:
         submission = face.resubmission(directory, continues=continues)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from dtagent.protocol.events import EventKind, JobState
@@ -29,10 +29,10 @@ from dttui.tui.checks import check_notes, show_checks
 from dttui.tui.commands import N_
 from dttui.tui.event_lines import event_line
 from dttui.tui.log_feed import Takes
-from dttui.tui.messages import JobLaunched, NodesScrolled
+from dttui.tui.messages import NodesScrolled
 from dttui.tui.node_rows import NodeRows
 from dttui.tui.plots import show_plots
-from dttui.tui.resting import is_covered
+from dttui.tui.resting import every
 from dttui.tui.rows import line
 from dttui.tui.run_head import newest_figures, progress_line, status_line
 from dttui.tui.screens.dialogs import ChoiceDialog, Question
@@ -173,9 +173,9 @@ class RunScreen(Screen[None]):
     def on_mount(self) -> None:
         """Begin to follow."""
         self._begin()
-        self._timer = self.set_interval(POLL_S, self._poll_unless_covered)
-        self._plot_timer = self.set_interval(PLOT_S, self._draw_plots)
-        self.set_interval(WHY_S, self._refresh_why)
+        self._timer = every(self, POLL_S, self.poll)
+        self._plot_timer = every(self, PLOT_S, self._draw_plots)
+        every(self, WHY_S, self._refresh_why)
         self._look_around()
         if not self.follower.is_over:
             self._listen()
@@ -236,7 +236,11 @@ class RunScreen(Screen[None]):
     @on(MetricPlots.Rescaled)
     def _remember(self) -> None:
         logs = sorted(self.query_one(MetricPlots).logs)
-        self._face.screens.remember("run", {"nodes": self._node_pane, "log": logs})
+        self._keep_left({"nodes": self._node_pane, "log": logs})
+
+    @work(group="plots")
+    async def _keep_left(self, left: Mapping[str, object]) -> None:
+        await asyncio.to_thread(self._face.screens.remember, "run", left)
 
     @on(MetricPlots.Zoomed)
     def _plot_zoomed(self, event: MetricPlots.Zoomed) -> None:
@@ -264,18 +268,16 @@ class RunScreen(Screen[None]):
         logs.choose_node(self._names[event.row])
         self.action_tab("logs")
 
-    def action_shell(self) -> None:
+    @work(group="shell", exclusive=True)
+    async def action_shell(self) -> None:
         """Step aside for a shell on the node under the cursor."""
         row = self.query_one(NodeGrid).cursor
         if row < len(self._names):
-            use_shell(self.app, self._face, self.directory, self.view.nodes[self._names[row]])
+            await use_shell(self.app, self._face, self.directory, self.view.nodes[self._names[row]])
 
-    @work
-    async def action_restart(self) -> None:
+    def action_restart(self) -> None:
         """Ask, and have the job go on as another one."""
-        directory = await rerun(self.app, self._face, self.directory, continues=True)
-        if directory is not None:
-            self.post_message(JobLaunched(directory))
+        rerun(self.app, self._face, self.directory, continues=True)
 
     @work
     async def action_stop(self) -> None:
@@ -345,10 +347,6 @@ class RunScreen(Screen[None]):
             self._silence = self.directory.silence(time.time())
             await self._tell_of_hanging()
             await asyncio.sleep(CONTROLLER_POLL_S)
-
-    def _poll_unless_covered(self) -> None:
-        if not is_covered(self):
-            self.poll()
 
     def poll(self) -> None:
         """Show what the job's files say that is new."""
@@ -481,8 +479,6 @@ class RunScreen(Screen[None]):
             self.action_tab("why")
 
     def _draw_plots(self) -> None:
-        if is_covered(self):
-            return
         if self.query_one(TabbedContent).active == "loss":
             plots, wanted = self.query_one(MetricPlots), self._chosen_plots
             self._has_plots = show_plots(plots, self.view, wanted, self._earlier)

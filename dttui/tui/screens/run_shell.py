@@ -13,15 +13,15 @@ from dttui.jobs import JobDirectory, NodeView
 from dttui.sanitize import clean
 
 
-def use_shell(app: App[Any], face: Face, directory: JobDirectory, node: NodeView) -> None:
-    """Step aside for a shell on a node, until the person leaves it."""
+async def use_shell(app: App[Any], face: Face, directory: JobDirectory, node: NodeView) -> None:
+    """Step aside for a shell on a node, until the person leaves it. What goes on beside the screen does go on."""
     fault: DttuiError | None = None
     status = 0
     try:
         shell = face.screens.host_shell(directory, node.plan.name, node.checkpoints)
-        with app.suspend():
+        with app.suspend(), app.batch_update():  # Nothing is drawn meanwhile.
             try:
-                status = face.screens.open_shell(shell)
+                status = await face.screens.open_shell(shell)
             except DttuiError as error:  # What leaves this block would leave the terminal to nobody.
                 fault = error
     except DttuiError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from textual import events, on, work
+from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
@@ -124,9 +124,9 @@ class SettingsDialog(Dialog[None]):
         if event.value is not Select.NULL and event.value != self._now(item):
             self._change(item.path, event.value)
 
-    @work(group="settings")
-    async def _change(self, path: tuple[str, ...], value: object) -> None:
-        await self._preferences.change(self.app, path, value)
+    def _change(self, path: tuple[str, ...], value: object) -> None:
+        # Of the app: whoever leaves the dialog meanwhile breaks nothing off.
+        self.app.run_worker(self._preferences.change(self.app, path, value), group="settings")
 
     @on(Button.Pressed, "#setting-keymap")
     def _keys_wanted(self) -> None:
@@ -143,8 +143,13 @@ class SettingsDialog(Dialog[None]):
         return Select(options, id=item.id, value=self._now(item), allow_blank=False, compact=True)
 
     def _now(self, item: _Line) -> Any:
-        if item.path == ("theme",):
-            return self.app.theme
+        in_force = {
+            "theme": self.app.theme,
+            "language": self._preferences.language,
+            "plain": self._preferences.is_plain,
+        }
+        if item.path[0] in in_force:
+            return in_force[item.path[0]]
         value: Any = self._preferences.settings
         for key in item.path:
             value = getattr(value, key)

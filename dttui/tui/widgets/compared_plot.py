@@ -10,7 +10,7 @@ from textual.content import Content
 from textual_plotext import PlotextPlot
 
 from dttui.tui.widgets.plot import Points
-from dttui.tui.widgets.plot_axes import axis_ticks
+from dttui.tui.widgets.plot_axes import axis_ticks, has_place
 from dttui.tui.widgets.regime_plot import clear
 
 APART = 0.08
@@ -42,6 +42,8 @@ class ComparedPlot(PlotextPlot):
         self.border_title = title
         plt = self.plt
         clear(plt)
+        curves = [item._replace(points=[point for point in item.points if has_place(point[1])]) for item in curves]
+        curves = [item for item in curves if item.points]
         places = [place for curve in curves for place, _value in curve.points]
         values = [value for curve in curves for _place, value in curve.points]
         if values:

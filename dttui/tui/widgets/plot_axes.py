@@ -19,6 +19,8 @@ LEAST_SPAN = 0.2
 """Of an axis that may begin anywhere, as a share of its greatest value."""
 NEAR_ZERO = 1 / 3
 """Where the least value is a smaller share of the greatest, an axis begins at nought."""
+SMALLEST, LARGEST = 1e-300, 1e300
+"""That have a place on an axis: beyond them a step between labels is no number any more."""
 _ROWS_A_TICK = 3
 _COLUMNS_A_TICK = 10
 _FEW = 4.0
@@ -85,6 +87,7 @@ def value_axis(low: float, high: float, rows: int, begin: Begin, *, is_log: bool
 
 def limits(low: float, high: float, begin: Begin) -> tuple[float, float]:
     """Return from where to where an axis goes at least."""
+    low, high = (0.0 if abs(value) < SMALLEST else value for value in (low, high))
     if begin is Begin.SHARE:
         return min(0.0, low), max(100.0, high)
     if low >= 0 and (begin is Begin.ZERO or low < NEAR_ZERO * high):
@@ -110,7 +113,7 @@ def axis_ticks(
         step: between two, where that is known already.
     """
     span = high - low
-    if span <= 0 or not math.isfinite(span):
+    if span < SMALLEST or not math.isfinite(span):
         return [(low, _label(low, 1.0 if is_whole else abs(low) / 1000 or 1.0, low, unit))]
     step = step or _step(span, most)
     step = max(1.0, step) if is_whole else step
@@ -158,9 +161,12 @@ def _label(value: float, step: float, greatest: float, unit: str) -> str:
     return with_unit(f"{value / divisor:,.{digits}f}", prefix, unit)
 
 
+def has_place(value: float) -> bool:
+    """Whether an axis can show a value."""
+    return value == 0 or SMALLEST <= abs(value) <= LARGEST
+
+
 def extremes(curves: Sequence[Sequence[tuple[float, float]]], *, is_log: bool) -> tuple[float, float] | None:
     """Return the least and the greatest value of curves, of those that have a place; `None` where none has."""
-    values = [
-        value for points in curves for _place, value in points if math.isfinite(value) and (value > 0 or not is_log)
-    ]
+    values = [value for points in curves for _place, value in points if has_place(value) and (value > 0 or not is_log)]
     return (min(values), max(values)) if values else None

@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 
 from dttui import locations
+from dttui.compose import documents
 from dttui.compose.documents import (
+    JobPlaces,
     format_file,
+    full_path,
     has_comments,
     hosts_of,
     import_hosts,
     importable_hosts,
+    is_directory,
     keeps_comments,
     load_demo,
     open_job,
@@ -196,6 +200,20 @@ def test_what_is_typed_is_gone_on_with_by_job_files_and_directories_and_by_recen
     found = places_for(f"{tmp_path}/GP")
     assert ([path.name for path in found.files], found.directories, found.recent) == (["gpt.yaml"], (), (elsewhere,))
     assert places_for(f"{tmp_path}/none/b").files == ()
+
+
+def test_a_home_of_nobody_and_a_path_that_is_none_lead_nowhere() -> None:
+    for typed in ("~nobody-of-that-name/", "~nobody-of-that-name/gpt", "a\0b/", "x" * 5000 + "/"):
+        assert places_for(typed) == JobPlaces((), (), ())
+    assert not is_directory(Path("~nobody-of-that-name/x"))
+    assert full_path("~nobody-of-that-name/x").name == "x"
+
+
+def test_of_a_huge_directory_only_so_much_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "MOST_LOOKED_AT", 3)
+    for number in range(10):
+        (tmp_path / f"{number}.yaml").touch()
+    assert len(places_for(f"{tmp_path}/").files) == 3
 
 
 def test_recent_files_are_the_last_first_each_once_and_only_those_that_are_there(tmp_path: Path) -> None:

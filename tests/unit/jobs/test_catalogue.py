@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from dtagent.protocol.events import JobState, Metric
@@ -10,7 +12,7 @@ from dtagent.protocol.events import JobState, Metric
 from dttui import jobs
 from dttui.jobs import JobDirectory, JobEntry, JobSummary, catalogue
 from dttui.jobs.catalogue import JobCatalogue, LeastLoss
-from dttui.jobs.listing import summarize_any
+from dttui.jobs.listing import newest_called, runs_before, summarize_any
 from tests.tui import job_files
 from tests.tui.fake_fleet import job, make_inventory
 from tests.tui.screens import CHOSEN
@@ -55,6 +57,30 @@ def test_what_is_over_is_read_once_and_what_runs_goes_on(monkeypatch: pytest.Mon
     assert second["over"] is first["over"]
     assert second["on"].summary.state is JobState.STOPPING
     assert (second["on"].best_loss, second["on"].best_step, second["on"].last_step) == (0.5, 400, 400)
+
+
+def test_what_was_broken_off_is_read_by_the_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = job_files.succeeded(job(*CHOSEN, name="over"), make_inventory())
+    looks = JobCatalogue()
+    looking = cast("Generator[list[JobEntry]]", looks.looks())
+    with monkeypatch.context() as patched:
+        patched.setattr(catalogue, "PACE_S", 0.0)
+        patched.setattr(catalogue, "FIRST_S", 0.0)
+        patched.setattr(LeastLoss, "read", lambda self: True)  # Of a file that never ends.
+        for _part in range(6):
+            next(looking)
+        looking.close()
+    assert looked(looks)["over"].last_step == 200, over.job_id
+
+
+def test_a_job_whose_files_cannot_be_read_is_no_earlier_run_and_hides_none() -> None:
+    inventory = make_inventory()
+    first, second = (job_files.succeeded(job(*CHOSEN, name="again"), inventory) for _run in range(2))
+    broken = jobs.create("again")
+    broken.events.mkdir()
+    assert [other.job_id for other in runs_before(second.directory)] == [first.job_id]
+    assert newest_called("again") == second.directory
+    assert list(runs_before(broken)) == []
 
 
 def test_a_directory_that_cannot_be_read_is_told_and_hides_no_other() -> None:

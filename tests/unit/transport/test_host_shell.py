@@ -64,9 +64,13 @@ def test_without_a_known_path_the_usual_place_of_the_agent_is_tried_or_its_own()
         ("srun --jobid 7 --overlap", "srun --pty --jobid 7 --overlap sh"),
         ("nsenter -t 71 -m -p", "nsenter -t 71 -m -p sh"),
         ("docker exec -i -t x", "docker exec -i -t x sh"),
+        ("~/bin/kubectl exec -i pod-1 --", "/home/li/bin/kubectl exec -i -t pod-1 -- sh"),
     ],
 )
-def test_a_command_that_reaches_a_host_is_asked_for_a_terminal(words: str, argv: str) -> None:
+def test_a_command_that_reaches_a_host_is_asked_for_a_terminal(
+    words: str, argv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/li")
     host = Environment(name="a", host=None, exec=tuple(shlex.split(words)))
     shell = host_shell(host, JOB, CHECKPOINTS)
     assert shlex.join(shell.argv) == argv
@@ -83,8 +87,10 @@ def test_this_machine_gives_the_person_s_own_shell_where_the_job_is(
     assert host_shell(here, JOB, None).directory == str(tmp_path / "jobs" / JOB)
 
 
-def test_a_shell_ends_with_its_status_and_one_that_is_not_there_says_so(capfd: pytest.CaptureFixture[str]) -> None:
-    assert open_shell(HostShell("a", ("/bin/sh", "-c", "pwd; exit 3"), "/")) == 3
+async def test_a_shell_ends_with_its_status_and_one_that_is_not_there_says_so(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert await open_shell(HostShell("a", ("/bin/sh", "-c", "pwd; exit 3"), "/")) == 3
     assert capfd.readouterr().out.splitlines() == ["a shell on a; `exit` leads back", "/"]
     with pytest.raises(HostUnreachableError, match="no-such-program cannot be started"):
-        open_shell(HostShell("a", ("no-such-program",)))
+        await open_shell(HostShell("a", ("no-such-program",)))
