@@ -52,7 +52,7 @@ class Interrupts:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._interrupt if self._stops else self._leave)
         loop.add_signal_handler(signal.SIGTERM, self._leave)
-        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        signal.signal(signal.SIGHUP, lambda *_: self._hang_up(loop))
 
     def attach(self, client: ControllerClient) -> None:
         """Send what was pressed so far, and from now on each as it comes."""
@@ -84,11 +84,11 @@ class Interrupts:
         self.left = True
         self.prompter.decline()
 
-    def _hang_up(self) -> None:
-        """Leave; the signal may come once more, of who watches the terminal, when the loop that hears it is closed."""
-        self._leave()
-        asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
+    def _hang_up(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Leave; the signal comes once more, of who watches the terminal, at any time until this process ends."""
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        with contextlib.suppress(RuntimeError):  # It is closed: how this process ends is settled.
+            loop.call_soon_threadsafe(self._leave)
 
     def _send(self) -> None:
         if self._client is not None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import select
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 STDIN, STDOUT, STDERR = range(3)
 HUNG_UP = 128 + signal.SIGHUP
@@ -22,8 +29,12 @@ def end_with_terminal(descriptors: Iterable[int]) -> None:
 
 
 def hang_up_with_terminal() -> None:
-    """Have this process get the signal that it would have got, once the terminal it prints results on has gone."""
+    """Have this process get the signal that it would have got, once the terminal it prints results on has gone.
+
+    What is printed there before the signal is heard is lost, rather than an error that ends it in another way.
+    """
     printed_on = _terminals((STDOUT, STDERR))
+    sys.stdout, sys.stderr = (stream and lost_when_gone(stream) for stream in (sys.stdout, sys.stderr))
 
     def hang_up() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -33,6 +44,31 @@ def hang_up_with_terminal() -> None:
         os.kill(os.getpid(), signal.SIGHUP)
 
     _watch(_terminals((STDOUT,)), hang_up)
+
+
+class _Terminal(io.FileIO):
+    """A terminal on which what is written once it has gone is lost."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return memoryview(data).nbytes
+
+
+def lost_when_gone(stream: TextIO) -> TextIO:
+    """Return a stream that writes where another does, or that one where it writes on no terminal."""
+    if not stream.isatty():
+        return stream
+    stream.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Terminal(stream.fileno(), "w", closefd=False)),
+        stream.encoding,
+        stream.errors,
+        line_buffering=True,
+    )
 
 
 def _terminals(descriptors: Iterable[int]) -> set[int]:
