@@ -36,6 +36,15 @@ print(torch.export.export(torch.nn.Linear(1, 1), (torch.ones(1, 1),)).graph_sign
 """
 
 
+SHARDED = """
+import sys, torch
+print(type(sys.modules["torch._meta_registrations"]).__name__)
+import torch.distributed.fsdp
+print(type(sys.modules["torch._meta_registrations"]).__name__)
+with torch.device("meta"):
+    print(torch.nn.functional.linear(torch.ones(2, 3), torch.ones(4, 3)).sum(0).shape)
+print(torch.rand(1, generator=torch.Generator().manual_seed(1)).item())
+"""
 CLASSES = """
 import dataclasses, pydantic, sys
 sys.path.insert(0, sys.argv[1])
@@ -86,6 +95,12 @@ def test_whoever_compiles_or_exports_has_all_of_it() -> None:
     """By torch's own modules, as if they had been imported at once."""
     assert said_by(COMPILE, is_light=True)[0] == "2.0"
     assert said_by(COMPILE, is_light=True) == said_by(COMPILE, is_light=False)
+
+
+def test_shapes_are_told_where_something_is_imported_that_asks_for_them() -> None:
+    whole, light = (said_by(SHARDED, is_light=is_light) for is_light in (False, True))
+    assert whole[:3] == ["module", "module", "torch.Size([4])"]
+    assert light == ["_Deferred", *whole[1:]]
 
 
 def test_data_classes_are_the_same_from_what_was_compiled_before(tmp_path: Path) -> None:
