@@ -63,7 +63,7 @@ async def test_jobs_are_listed_filtered_and_opened() -> None:
 
 async def test_headings_sort_checkboxes_mark_and_a_click_opens() -> None:
     inventory = make_inventory()
-    writers = [job_files.succeeded(job(*CHOSEN, name=name), inventory) for name in ("b", "c", "a")]
+    writers = [job_files.succeeded(job(*CHOSEN, name=name), inventory) for name in ("y", "z", "ax")]  # What no id has.
     broken = jobs.create("broken")
     broken.events.mkdir()
     app = make_app(inventory)
@@ -82,7 +82,7 @@ async def test_headings_sort_checkboxes_mark_and_a_click_opens() -> None:
         await settle(app, pilot)
         assert listed.shown[0] == ids[1]
         await pilot.click(JobList, offset=(1, 1))
-        await pilot.press("slash", *"name:a", "enter", "space")
+        await pilot.press("slash", *"name:ax", "enter", "space")
         await settle(app, pilot)
         assert "2 marked, 1 of them not shown" in text_of(app, "#jobs-caption")
         await pilot.press("escape", "A")
