@@ -114,7 +114,7 @@ async def _attach(options: Namespace) -> int:
     printer.events(earlier)
     if follower.is_over:
         if App().revive(directory, cleans_up=True):
-            for pause_s in shown_to_the_end(follower, printer):
+            for pause_s in shown_to_the_end(follower, printer, is_new=True):
                 await asyncio.sleep(pause_s)
     else:
         await follow_job(follower, printer, interrupts)

@@ -8,6 +8,9 @@ from dttui.cli.arguments import BOUNDED, DRY, LAUNCHING
 from dttui.errors import UsageError
 from dttui.i18n import _
 
+OF_FILES = ("validate", "fmt", "schema")
+"""Verbs that know of no environments."""
+
 
 def refuse_conflicts(options: Namespace) -> None:
     """Refuse options that the verb would ignore. Raises UsageError."""
@@ -30,6 +33,11 @@ def refuse_conflicts(options: Namespace) -> None:
         raise UsageError(
             _("{option} goes with {other} alone").format(option="--checkpoints", other="--jobs"),
             "dttui agents remove --jobs --checkpoints",
+        )
+    if options.inventory is not None and options.verb in OF_FILES:
+        raise UsageError(
+            _("{verb} reads no inventory").format(verb=options.verb),
+            _("`dttui plan JOB.YAML --inventory FILE` checks both, and asks no host."),
         )
     _refuse_rank_logs(options)
     if options.verb == "logs" and options.follow and options.output == "json":

@@ -29,10 +29,15 @@ def show_new(follower: JobFollower, printer: Printer) -> float | None:
     return 0.0 if new else POLL_S
 
 
-def shown_to_the_end(follower: JobFollower, printer: Printer) -> Iterator[float]:
+def shown_to_the_end(follower: JobFollower, printer: Printer, *, is_new: bool = False) -> Iterator[float]:
     """Print events until the job is over and its controller gone, which may look at lost hosts after that.
 
     One that only waits for room on the disk, or for hosts that keep logs, is not waited for.
+
+    Args:
+        follower: of the job.
+        printer: where it is printed.
+        is_new: whether the controller was started to look at hosts, and does nothing else.
 
     Yields:
         How many seconds to wait before going on.
@@ -41,7 +46,7 @@ def shown_to_the_end(follower: JobFollower, printer: Printer) -> Iterator[float]
         NotFinishedError: the controller ended before the job.
     """
     pause_s: float | None = 0.0
-    while pause_s is not None and not (follower.is_over and follower.view.has_late_files):
+    while pause_s is not None and (is_new or not (follower.is_over and follower.view.has_late_files)):
         pause_s = show_new(follower, printer)
         yield pause_s or 0.0
     if not follower.is_over:

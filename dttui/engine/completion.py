@@ -19,7 +19,9 @@ from dttui.jobs.left_to_do import unfetched_nodes
 from dttui.jobs.view import FILES_LATE
 
 MOST_LOOKS = 8
-"""At hosts that still have logs; between two of them the pause doubles, from 10 s on: some twenty minutes in all."""
+"""At hosts that still have logs: over some twenty minutes in all."""
+FIRST_PAUSE_S = 10.0
+"""Between two looks; each further pause is twice as long."""
 
 
 class Completion:
@@ -67,11 +69,12 @@ class Completion:
             self._tell(msg("the job is over; logs that are missing in {path} are fetched once their hosts answer, "
                            "unless this controller ends before", path=str(self._directory.path)))  # fmt: skip
             await self._look()
+            pause_s = FIRST_PAUSE_S * 2**looks
             looks += 1
             await self._write_held_back()
             if looks == MOST_LOOKS or not self._has_late_logs():
                 return
-            await self._sleep(HEARTBEAT_S * 2**looks)
+            await self._sleep(pause_s)
 
     def _has_late_logs(self) -> bool:
         """Whether there are logs on hosts that the end would have waited for.

@@ -103,6 +103,7 @@ class Controller:
         """Name → value, as far as it is known by now."""
         self._secret_names: tuple[str, ...] = ()
         self._stop_asked: bool | None = None
+        """Whether the stop that was asked for is a forced one."""
         if not directory.is_over():  # Else that stop is done, and says nothing of a look at what is left.
             with contextlib.suppress(OSError):
                 self._stop_asked = directory.stop_request.read_text(encoding="utf-8") == KILL

@@ -87,7 +87,8 @@ class DisturbanceWatch:
             found = found or EndedFor(UNHEALTHY, ill.message, ill.hint, ill.node)
         self._links.look(is_running=runs and found is None)
         # Over a slow link ranks come late to collectives for no fault of their own.
-        if slow := self._stragglers.look(is_running=runs and found is None and not self._links.is_named):
+        trains = runs and found is None and not self._links.is_named
+        if slow := self._stragglers.look(is_running=trains, may_tell=not self._links.is_suspected):
             found = found or EndedFor(STRAGGLER, slow.message, slow.hint, slow.node)
         return found
 

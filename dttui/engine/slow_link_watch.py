@@ -64,6 +64,11 @@ class SlowLinkWatch:
         return bool(self._told)
 
     @property
+    def is_suspected(self) -> bool:
+        """Whether a link was slow when it was last looked at, for however short a time."""
+        return self.is_named or bool(self._rounds and self._rounds[-1])
+
+    @property
     def wait_s(self) -> float | None:
         """When to look again though no host says anything new; `None` for never."""
         if self._after_s is None or self._asking is not None:

@@ -170,11 +170,12 @@ class StragglerWatch:
             return None
         return max(0.1, self._next_at - time.monotonic())
 
-    def look(self, *, is_running: bool) -> Straggler | None:
+    def look(self, *, is_running: bool, may_tell: bool = True) -> Straggler | None:
         """Ask where it is time, and tell what came of it; return whose host is to be replaced now.
 
         Args:
             is_running: whether all ranks run, and none is told to end.
+            may_tell: whether a rank may be named, for which nothing else is known yet that it may be late for.
         """
         if self._after_s is None:
             return None
@@ -188,7 +189,7 @@ class StragglerWatch:
             if not self._asking.done():
                 return None
             answer, self._asking = self._asking.result(), None
-            self._judge(answer.lags)
+            self._judge(answer.lags, may_tell=may_tell)
             self._judge_gpus(answer.gpus)
             # Not one that was just named, nor one for which nobody has waited of late.
             named = answer.replaceable
@@ -245,7 +246,7 @@ class StragglerWatch:
             message = msg("{spare} takes the place of {host}, whose rank {rank} is slower than the others", **names)
         return Straggler(node.name, message, self._hint(named.rank, node))
 
-    def _judge(self, found: dict[int, Lateness]) -> None:
+    def _judge(self, found: dict[int, Lateness], *, may_tell: bool) -> None:
         if not found:
             return  # Nobody says anything, or too little was called: nothing is known anew.
         worst = max(found.values(), key=lambda item: item.share)
@@ -258,7 +259,7 @@ class StragglerWatch:
                 message = msg("rank {rank} is as fast as the others again", rank=told.rank)
             self._take_back(message)
         rank, told = next(iter(named)) if len(named) == 1 else None, self._told
-        is_new = rank is not None and (told is None or rank != told.rank)
+        is_new = may_tell and rank is not None and (told is None or rank != told.rank)
         if rank is not None and is_new and len(self._rounds) == self._rounds.maxlen:
             self._tell(rank, [item.lag for item in self._rounds if item.lag is not None])
 

@@ -32,6 +32,7 @@ _FIELDS = {
 _GPU_COUNT = ("gpu_count", "gpus")
 _GPU_TYPE = "gpu_type"
 """Variables that are no Ansible's own, and that many inventories have."""
+_BY_SSH = ("smart", "ssh", "paramiko", "paramiko_ssh", "ansible.builtin.ssh", "ansible.builtin.paramiko_ssh")
 _JUMP = re.compile(r"(?:-o\s*ProxyJump[= ]\s*|-J\s*)([^\s'\",]+)", re.IGNORECASE)
 
 
@@ -140,6 +141,13 @@ def _fields(
             hint = _("Only Ansible can fill it in: ansible-inventory --list --yaml writes a file without templates.")
             problems.append(said.problem(setting.mark, message, hint, origin))
             continue
+        if key == "local" and value not in ("local", "ansible.builtin.local", *_BY_SSH):
+            message = _("{host} is reached by neither SSH nor here: {way}").format(
+                host=printable(host), way=printable(value)
+            )
+            hint = _("Write it into an inventory of dttui's own, with `exec`: the command that reaches it.")
+            problems.append(said.problem(setting.mark, message, hint, origin))
+            continue
         value = _converted(key, value)
         if value is not None:
             fields[key] = Value(setting.mark, value, str(value), open=False)
@@ -190,7 +198,7 @@ def _converted(key: str, value: Any) -> Any:
     if key == "python":  # `auto` and the like let Ansible look for one.
         return value if isinstance(value, str) and value.startswith("/") else None
     if key == "local":
-        return True if value == "local" else None
+        return True if value in ("local", "ansible.builtin.local") else None
     if key == "proxy_jump":
         match = _JUMP.search(value) if isinstance(value, str) else None
         return match[1] if match else None

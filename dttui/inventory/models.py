@@ -182,6 +182,8 @@ class Environment(_Document):
             return data
         if "exec" in data or "local" in data:
             return {**data, "host": None}
+        if data.keys() - cls.model_fields.keys():
+            return {**data, "host": None}  # Probably it is what is misspelt, which is told.
         raise ValueError(_("how it is reached is missing: host, exec (a command that reaches it) or local: true"))
 
     @model_validator(mode="after")

@@ -109,12 +109,18 @@ def _facts_of(status: EnvironmentStatus) -> Iterator[tuple[str, str]]:
     yield _("zone"), " · ".join(line(piece) for piece in place if piece)
 
 
+def _reached(reach: Reach) -> str:
+    match reach:
+        case Reach.SSH:
+            return _("by SSH: {way}")
+        case Reach.EXEC:
+            return _("by a command: {way}")
+        case Reach.LOCAL:
+            return _("without SSH: {way}")
+
+
 def _way(environment: Environment) -> Iterator[str]:
-    yield {
-        Reach.SSH: _("by SSH: {way}"),
-        Reach.EXEC: _("by a command: {way}"),
-        Reach.LOCAL: _("without SSH: {way}"),
-    }[environment.reach].format(way=environment.short_way)
+    yield _reached(environment.reach).format(way=environment.short_way)
     if environment.user:
         yield _("as {user}").format(user=environment.user)
     if environment.proxy_jump:

@@ -7,7 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dtagent.protocol.events import NodeStanding
-from dtagent.protocol.metric_fields import MIB, PERCENT, Declared, cells_of, figures_of, is_rate, metrics_of, rate_text
+from dtagent.protocol.metric_fields import (
+    MIB,
+    PERCENT,
+    Declared,
+    amount_text,
+    cells_of,
+    figures_of,
+    is_rate,
+    metrics_of,
+)
 from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample
 
 from dttui.agent_words import agent_text
@@ -299,7 +308,7 @@ def _host_figures(sample: HostSample) -> tuple[str, ...]:
     )
     network = ""
     if received or sent:
-        network = f"↓{rate_text(sum(received), 'B/s')} ↑{rate_text(sum(sent), 'B/s')}"
+        network = f"↓{amount_text(sum(received), 'B/s')} ↑{amount_text(sum(sent), 'B/s')}"
     label = _("CPU")
     cpu = "" if sample.cpu_percent is None else f"{label} {sample.cpu_percent:.0f}%"
     return (cpu, network, *_figures(HostSample, figures_of(sample)))
@@ -341,7 +350,7 @@ def cell_text(declared: Declared, value: float | None) -> str:
         return ""
     text = f"{value:.0f}{declared.unit.symbol}"
     if declared.unit.symbol == "" or is_rate(declared.unit.symbol):
-        text = rate_text(value, declared.unit.symbol)
+        text = amount_text(value, declared.unit.symbol)
     elif declared.unit == MIB:
         text = symbols.mebibytes(int(value))
     elif declared.unit == PERCENT:

@@ -100,6 +100,7 @@ def test_of_several_gpus_stands_what_is_declared_whichever_of_them_tell_it() -> 
     ("value", "symbol", "text"),
     [
         (12_000.0, "", "12.0k"),
+        (5_312.0, "", "5,312"),
         (81_234.0, "tok/s", "81.2k tok/s"),
         (7.25, "", "7.25"),
         (91.0, "%", "91 %"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from dtagent.protocol.events import REPORTED, Metric
-from dtagent.protocol.metric_fields import Declared, is_rate, metrics_of, rate_text
+from dtagent.protocol.metric_fields import Declared, amount_text, is_rate, metrics_of
 from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample
 
 from dttui.engine.alerts.alert_watch import AlertWatch
@@ -37,14 +37,14 @@ def shape(text: str) -> str:
     ],
 )
 def test_a_rate_has_its_unit(value: float, symbol: str, text: str) -> None:
-    assert rate_text(value, symbol) == text
+    assert amount_text(value, symbol) == text
 
 
 @pytest.mark.parametrize("name", RATES)
 def test_a_cell_and_an_axis_tell_each_rate_alike(name: str) -> None:
     declared: Declared = RATES[name]._replace(cell="")
     for value in VALUES:
-        told = rate_text(value, declared.unit.symbol)
+        told = amount_text(value, declared.unit.symbol)
         assert cell_text(declared, value) == told
         ((_place, label),) = axis_ticks(value, value, unit=declared.unit.symbol)
         assert shape(label) == shape(told)
@@ -57,4 +57,4 @@ def test_an_alert_tells_each_rate_so_too(name: str) -> None:
         watch = AlertWatch([Alert(metric=f"{name} > 1")], lambda _kind, message, **_more: told.append(message))  # noqa: B023 - called in this round
         report: dict[str, Any] = {REPORTED[name]: value}
         watch.see_metric("a", Metric(0, 1, **report))
-        assert told == [f"{name} > 1: {rate_text(value, RATES[REPORTED[name]].unit.symbol)}, rank 0 on a"]
+        assert told == [f"{name} > 1: {amount_text(value, RATES[REPORTED[name]].unit.symbol)}, rank 0 on a"]

@@ -190,15 +190,15 @@ def scaled(value: float) -> str:
     return number + prefix
 
 
-def rate_text(value: float, symbol: str) -> str:
-    """Return a rate with its unit: `1.2 GB/s`, `81.2k tok/s`, `45/s`."""
+def amount_text(value: float, symbol: str) -> str:
+    """Return a rate, or how many there are of something, with its unit: `1.2 GB/s`, `81.2k tok/s`, `45/s`, `5,312`."""
     return with_unit(*_parts(value), symbol)
 
 
 def figure_text(value: float, symbol: str) -> str:
-    """Return one figure of any unit: a rate or a long count as `rate_text` has it, else four digits and the unit."""
-    if is_rate(symbol) or (not symbol and abs(value) >= 1e4):
-        return rate_text(value, symbol)
+    """Return one figure of any unit: a rate or a long count as `amount_text` has it, else four digits and the unit."""
+    if is_rate(symbol) or (not symbol and abs(value) >= 1e3):
+        return amount_text(value, symbol)
     return f"{value:.4g} {symbol}".rstrip()
 
 

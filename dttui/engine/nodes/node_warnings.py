@@ -104,6 +104,8 @@ def log_rest(job_id: str, node: NodeRun, message: str = "") -> Finding:
     if node.silent_since is not None:
         why = msg("{host} could not be reached any more after it had ended: the rest of its logs was not fetched",
                    host=node.name)  # fmt: skip
+        hint = msg("The host is asked for it until some twenty minutes after the end, then by `dttui attach {job}`.",
+                   job=job_id)  # fmt: skip
     if node.disk_trouble is not None:
         why = msg("the rest of the logs of {host} is still there, and not here: {reason}",
                    host=node.name, reason=disk_words(node.disk_trouble))  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -18,6 +19,7 @@ from dttui.i18n import msg
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
 from dttui.jobs.left_to_do import LOG_REST
+from dttui.jobs.view import FILES_LATE
 from dttui.launch import control, starting
 
 
@@ -114,6 +116,27 @@ def test_a_dry_run_promises_what_attach_does(
     assert [row["job_id"] for row in rows if row["would_be_brought_back"]] == [*dict.fromkeys(started)]
     for back in let_go:
         back()
+
+
+def test_a_later_look_at_what_an_earlier_controller_waited_for_is_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = jobs.create("x")
+    begun(directory)
+    without_rest(directory)
+    ended(directory)
+    EventLog(directory.events).add(EventKind.PROGRESS, msg("logs are fetched"), data={FILES_LATE: True})
+
+    def start(_job: JobDirectory, lock: int, **_options: object) -> None:
+        def look() -> None:
+            EventLog(directory.events).add(EventKind.PROGRESS, msg("the rest was fetched"))
+            os.close(lock)
+
+        threading.Timer(0.5, look).start()
+
+    monkeypatch.setattr(starting, "start_controller", start)
+    assert main(["attach", directory.job_id]) == 1
+    assert "the rest was fetched" in capsys.readouterr().err
 
 
 def test_what_would_be_followed_again_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:

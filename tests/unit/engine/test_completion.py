@@ -129,6 +129,33 @@ async def test_lines_that_a_full_disk_held_back_are_written_before_any_host_is_l
     assert "is written once there is room" in told.message
 
 
+async def test_a_lost_host_is_asked_for_its_logs_while_another_is(
+    directory: JobDirectory, log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dttui.engine.leftovers.LOOK_DEADLINE_S", 0.2)
+    write_atomic(directory.plan, plan_for("gpu1", "gpu2").model_dump_json())
+    AttemptLog(log, 0).tell(warning(LOG_REST, "gpu1", "its rest was not fetched"))
+    log.add(EventKind.NODE_STATE, "lost", attempt=0, node="gpu2", data={"state": "lost"})
+    log.add(EventKind.JOB_STATE, "", attempt=0, data={"state": JobState.FAILED.value, "exit_code": 1})
+    ended = NodeStatus(AttemptKey(directory.job_id, 0), 0, NodeState.ENDED)
+    lines = [LogChunk("1.out", 0, base64.b64encode(b"one\n").decode())]
+
+    def answer(method: str) -> object:
+        return to_wire(FollowReply(ended, "", [lines.pop()] if lines else [])) if method == "follow" else to_wire(ended)
+
+    silent = FakeHost(agent(answer), error=HostUnreachableError("gpu1", "gpu1: no route"))
+    transport = FakeTransport({"gpu1": silent, "gpu2": FakeHost(agent(answer))})
+    inventory = Inventory(environments=tuple(Environment(name=name, host=name) for name in ("gpu1", "gpu2")))
+
+    async def look() -> None:
+        await clean_up_after_job(directory, log, inventory, transport, Nobody(), forced=asyncio.Event())
+
+    naps = Naps()
+    await asyncio.wait_for(Completion(directory, log, look, lambda: not naps.seconds, naps).complete(), LIMIT_S)
+    assert (directory.logs(0, "gpu2") / "1.out").read_bytes() == b"one\n"
+    assert unfetched_nodes(directory.read_events()) == ["gpu1"]
+
+
 @pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize("newest", [0, 1])
 async def test_the_rest_of_the_logs_of_a_host_that_fell_silent_is_fetched_once_it_answers(

@@ -73,7 +73,9 @@ async def test_it_is_told_once_after_its_time_and_taken_back(monkeypatch: pytest
     job = Watched(monkeypatch)
     assert await job.after(300) == []
     job.slow_down(("b", "c"))
+    assert not job.watch.is_suspected
     assert await job.after(85) == []
+    assert (job.watch.is_suspected, job.watch.is_named) == (True, False)
     assert await job.after(65) == [("b", "warning")]
     assert job.watch.is_named
     (event,) = job.directory.read_events(EventKind.STRAGGLER)
@@ -84,7 +86,7 @@ async def test_it_is_told_once_after_its_time_and_taken_back(monkeypatch: pytest
     assert await job.after(300) == [("b", "warning")]
     job.rate[("b", "c")], job.busy[("b", "c")] = 50.0 * MB, 0.1
     assert await job.after(180) == [("b", "warning"), (None, "info")]
-    assert not job.watch.is_named
+    assert not job.watch.is_suspected
     job.take_over()
     assert not job.watch.is_named
 

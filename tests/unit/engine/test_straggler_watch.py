@@ -63,15 +63,17 @@ class Watched:
             self.times,
         )
 
-    async def after(self, seconds: float, *, is_running: bool = True) -> list[tuple[int | None, str]]:
+    async def after(
+        self, seconds: float, *, is_running: bool = True, may_tell: bool = True
+    ) -> list[tuple[int | None, str]]:
         """Look every five seconds for so long; return all that was told, as rank and severity."""
         for _ in range(int(seconds / 5)):
             self.now += 5
             self.woken = False
-            self.watch.look(is_running=is_running)
+            self.watch.look(is_running=is_running, may_tell=may_tell)
             if self.plan.recovery.straggler_s is not None and self.watch.wait_s is None:
                 await until(lambda: self.woken, "an answer")
-            if ended := self.watch.look(is_running=is_running):
+            if ended := self.watch.look(is_running=is_running, may_tell=may_tell):
                 self.ended.append(ended)
         return [(event.rank, event.data["severity"]) for event in self.directory.read_events(EventKind.STRAGGLER)]
 
@@ -116,6 +118,13 @@ async def test_it_is_told_once_after_its_time_and_taken_back(monkeypatch: pytest
     assert await job.after(600) == [(2, "warning")]
     job.shares[2] = 0.0
     assert await job.after(150) == [(2, "warning"), (2, "info")]
+
+
+async def test_while_a_link_is_suspected_nobody_is_named_and_the_time_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Watched(monkeypatch)
+    job.shares[2] = 0.4
+    assert await job.after(300, may_tell=False) == []
+    assert await job.after(35) == [(2, "warning")]
 
 
 async def test_who_is_late_now_and_then_and_whom_little_is_waited_for_is_not_named(

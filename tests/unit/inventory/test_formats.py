@@ -133,6 +133,10 @@ def test_such_text_is_ini(text: str) -> None:
     [
         ("[a]\nx ansible_port=abc\n", [(2, 3, "x.ansible_port", 'expected a whole number, found "abc"')]),
         ("[a]\nx ansible_host={{ip}}\n", [(2, 3, "x.ansible_host", 'ansible_host is a template: "{{ip}}"')]),
+        (
+            "[a]\nx ansible_connection=kubectl\n",
+            [(2, 3, "x.ansible_connection", "x is reached by neither SSH nor here: kubectl")],
+        ),
         ("[a]\nx ansible_host=-oEvil\n", [(2, 3, "x.ansible_host", None)]),
         ("[a]\nx y\n", [(2, 3, "", 'expected NAME=VALUE, found "y"')]),
         ("[a]\nx a='b\n", [(2, 1, "", "a quote is not closed")]),

@@ -120,6 +120,7 @@ def test_two_environments_on_one_host_and_port_are_the_planners_affair() -> None
         ("host: h, zone: 'a\\b'", ""),
         ('host: h, zone: "\\a"', "must consist of printable characters"),
         ("user: li", "how it is reached is missing: host, exec"),
+        ("exce: [docker, exec, -i, a]", "unknown key"),
         ("host: null", "expected a host name, an address or an ssh alias, found nothing"),
         ("local: false", "expected a host name, an address or an ssh alias, found nothing"),
         ("exec: docker exec -i a", 'expected a list, found "docker exec -i a"'),

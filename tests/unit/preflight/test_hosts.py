@@ -252,6 +252,13 @@ def test_codes_to_ignore_are_given_one_by_one(verb: list[str]) -> None:
         refuse_conflicts(parse_arguments([*given, "ps"]))
 
 
+@pytest.mark.parametrize("verb", [["validate", "job.yaml"], ["fmt", "job.yaml"], ["schema"]])
+def test_who_reads_no_inventory_takes_none(verb: list[str]) -> None:
+    refuse_conflicts(parse_arguments(verb))
+    with pytest.raises(UsageError, match="reads no inventory"):
+        refuse_conflicts(parse_arguments([*verb, "--inventory", "hosts.yaml"]))
+
+
 @pytest.mark.parametrize("columns", [80, 120, 200])
 def test_the_board_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
