@@ -160,7 +160,9 @@ def wait_until_told(directory: JobDirectory, how: str) -> None:
     wait_until(is_told, f"{KINDS[how]}", 60)
 
 
-@pytest.mark.parametrize("how", KINDS)
+@pytest.mark.parametrize(
+    "how", [pytest.param(how, marks=pytest.mark.thorough) if how in ("skip", "size") else how for how in KINDS]
+)
 def test_each_rank_is_told_where_it_stands_and_the_one_that_the_others_wait_for_is_named(
     how: str, lab: Lab, tmp_path: Path
 ) -> None:
@@ -186,8 +188,8 @@ def without_py_spy(lab: Lab) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("how", "source"),
     [
-        *((how, "faulthandler") for how in ("skip", "loader", "stop")),
-        *(pytest.param(how, "faulthandler", marks=pytest.mark.thorough) for how in ("lock", "size")),
+        *((how, "faulthandler") for how in ("loader", "stop")),
+        *(pytest.param(how, "faulthandler", marks=pytest.mark.thorough) for how in ("skip", "lock", "size")),
         pytest.param("lock", "torch", marks=pytest.mark.thorough),
         ("op", "torch"),
     ],

@@ -61,7 +61,7 @@ def test_fsdp2_goes_on_from_shards_of_which_each_host_has_its_own_alone(
 @pytest.mark.lab
 @pytest.mark.xdist_group("lab of recovery")
 @pytest.mark.timeout(420)
-@pytest.mark.parametrize("lost", ["gpu1", "gpu2"])
+@pytest.mark.parametrize("lost", ["gpu1", pytest.param("gpu2", marks=pytest.mark.thorough)])
 def test_fsdp2_goes_on_from_copies_of_the_shards_of_a_host_that_was_lost(lost: str, lab: Lab, tmp_path: Path) -> None:
     """Over within 240 s; each rank has the state that its rank had saved, whichever of them is gone."""
     (tmp_path / "work").mkdir()

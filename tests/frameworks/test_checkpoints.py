@@ -99,7 +99,7 @@ def _check(recorder: Recorder, after: Tree, place: Path, tracker: str, names: li
     assert len([got for got in found if got]) == len(names)
 
 
-@pytest.mark.parametrize("stage", [0, 2, 3])
+@pytest.mark.parametrize("stage", [0, pytest.param(2, marks=pytest.mark.thorough), 3])
 def test_of_deepspeed_the_one_before_is_taken_until_all_ranks_have_written(
     stage: int, tmp_path: Path, frameworks_python: Path, deepspeed_variables: dict[str, str]
 ) -> None:

@@ -50,7 +50,13 @@ def docker(engines: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("options", [{}, {"elastic": {"min_nodes": 2, "wait_s": 3}}], ids=["static", "elastic"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, id="static", marks=pytest.mark.thorough),
+        pytest.param({"elastic": {"min_nodes": 2, "wait_s": 3}}, id="elastic"),
+    ],
+)
 def test_ranks_of_torchrun_find_each_other_in_their_containers_and_secrets_stand_in_no_command(
     options: dict[str, Any], docker: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,7 +60,13 @@ def said_of_groups(directory: JobDirectory) -> list[str]:
     return [event.message for event in found if event.data["code"] == "process-group"]
 
 
-@pytest.mark.parametrize("script", [RUN, BY_THEIR_USUAL_NAMES], ids=["arguments", "torchruns own variables"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(RUN, id="arguments", marks=pytest.mark.thorough),
+        pytest.param(BY_THEIR_USUAL_NAMES, id="torchruns own variables"),
+    ],
+)
 def test_ranks_train_together_and_each_has_its_log(tmp_path: Path, script: str) -> None:
     done = dttui("--demo", "--apply", job(tmp_path, script), "--output", "json")
     assert done.returncode == 0, done.stderr

@@ -50,6 +50,7 @@ from dttui.tui.commands import N_
 from dttui.tui.resting import every
 from dttui.tui.rows import line
 from dttui.tui.screens.dialogs import ChoiceDialog, Choices
+from dttui.tui.screens.page import Page
 from dttui.tui.widgets.cells import bar
 from dttui.tui.widgets.finding_list import FindingList
 from dttui.tui.widgets.key_bar import KeyBar
@@ -68,7 +69,7 @@ TICK_CELLS = 9
 Start = Callable[[Submission, Plan], JobDirectory]
 
 
-class BenchScreen(Screen[None]):
+class BenchScreen(Page[None]):
     """Shows what was measured last between the hosts of a job, and measures anew once a person has agreed."""
 
     AUTO_FOCUS = "#bench-series"

@@ -12,7 +12,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Button
 
 from dttui.errors import DttuiError
@@ -25,6 +24,7 @@ from dttui.timestamps import elapsed_s
 from dttui.tui.checks import check_notes, show_checks, waited_for
 from dttui.tui.commands import N_
 from dttui.tui.resting import every
+from dttui.tui.screens.page import Page
 from dttui.tui.symbols import duration
 from dttui.tui.widgets.check_board import CheckBoard
 from dttui.tui.widgets.key_bar import KeyBar
@@ -37,7 +37,7 @@ Checker = Callable[[frozenset[str], Changed], Awaitable[Board]]
 """Runs a preflight that ignores errors of some codes, and tells what changes on its board."""
 
 
-class ChecksScreen(Screen[frozenset[str]]):
+class ChecksScreen(Page[frozenset[str]]):
     """Checks once when it is shown, and again when asked to; gives back the codes of errors to be ignored."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -11,7 +11,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Static
 
 from dttui import jobs
@@ -20,12 +19,13 @@ from dttui.jobs import Contrast, JobDirectory, JobEntry
 from dttui.tui.commands import N_
 from dttui.tui.compare_lines import compared_curves, difference_lines, differences_title, job_lines
 from dttui.tui.rows import line
+from dttui.tui.screens.page import Page
 from dttui.tui.widgets.compared_plot import ComparedPlot
 from dttui.tui.widgets.key_bar import KeyBar
 from dttui.tui.widgets.title_bar import TitleBar
 
 
-class CompareScreen(Screen[None]):
+class CompareScreen(Page[None]):
     """Reads the jobs once more each time it is asked to."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from textual import on
-from textual.screen import Screen
 from textual.widgets import Tabs
 
 from dttui.tui.environment_pane import EnvironmentPane
+from dttui.tui.screens.page import Page
 from dttui.tui.widgets.finding_list import FindingList
 from dttui.tui.widgets.section_rows import SectionRows
 
 
-class ComposePages(Screen[None]):
+class ComposePages(Page[None]):
     """Puts the focus where a key leads, on the page that it is on."""
 
     @on(Tabs.TabActivated, "#pages")

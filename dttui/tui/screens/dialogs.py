@@ -17,6 +17,7 @@ from textual.widgets.button import ButtonVariant
 
 from dttui.i18n import _, told_now
 from dttui.tui.commands import N_
+from dttui.tui.screens.page import Page
 from dttui.tui.widgets.button_row import ButtonRow
 from dttui.tui.widgets.prose import Prose
 
@@ -33,7 +34,7 @@ class KeepsTyped(Protocol):
     """Texts of fields, by dialog and id."""
 
 
-class Dialog(ModalScreen[ResultT]):
+class Dialog(Page[ResultT], ModalScreen[ResultT]):
     """A box over the screen; escape closes it without an answer."""
 
     DEFAULT_CLASSES = "dialog"

@@ -11,7 +11,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import Screen
 
 from dttui.i18n import _
 from dttui.planning import Estimate, Plan
@@ -19,6 +18,7 @@ from dttui.planning.cost_text import Shrinking
 from dttui.sanitize import clean
 from dttui.tui import estimate_sections as sections
 from dttui.tui.commands import N_
+from dttui.tui.screens.page import Page
 from dttui.tui.widgets.key_bar import KeyBar
 from dttui.tui.widgets.prose import Prose
 from dttui.tui.widgets.title_bar import TitleBar
@@ -36,7 +36,7 @@ class EstimateSection(Prose):
         self.border_title = title
 
 
-class EstimateScreen(Screen[None]):
+class EstimateScreen(Page[None]):
     """Shows the estimate of a plan; it does not follow the job."""
 
     AUTO_FOCUS = "#estimate-scroll"

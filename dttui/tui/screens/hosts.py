@@ -11,7 +11,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from dttui.app import EnvironmentState, EnvironmentStatus, Fleet
@@ -25,6 +24,7 @@ from dttui.tui.messages import EnvironmentHighlighted, EnvironmentToggled, Impor
 from dttui.tui.resting import every
 from dttui.tui.screens.dialogs import ChoiceDialog
 from dttui.tui.screens.host_questions import question_of
+from dttui.tui.screens.page import Page
 from dttui.tui.widgets.host_list import HostColumnChosen, HostTable
 from dttui.tui.widgets.host_row import HostRow
 from dttui.tui.widgets.key_bar import KeyBar
@@ -47,7 +47,7 @@ class HostDetails(Prose):
         self.refresh()
 
 
-class HostsScreen(Screen[None]):
+class HostsScreen(Page[None]):
     """Looks at the fleet and at what is done on hosts a few times a second."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -10,7 +10,6 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import OptionList, Static, TextArea
 
 from dttui.compose import ReadText
@@ -20,6 +19,7 @@ from dttui.spec import Finding, Job, Problem, Severity, format_path
 from dttui.tui import symbols
 from dttui.tui.commands import N_
 from dttui.tui.screens.dialogs import ChoiceDialog, Choices
+from dttui.tui.screens.page import Page
 from dttui.tui.widgets.key_bar import KeyBar
 from dttui.tui.widgets.title_bar import TitleBar
 from dttui.tui.widgets.yaml_area import YamlArea
@@ -40,7 +40,7 @@ class TextNote(NamedTuple):
     hint: str
 
 
-class JobTextScreen(Screen[str]):
+class JobTextScreen(Page[str]):
     """Gives text that is to be edited further and is no job as it stands; `None` where the form has what is there."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

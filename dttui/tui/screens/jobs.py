@@ -12,7 +12,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
-from textual.screen import Screen
 from textual.widgets import Input, Static
 from textual.worker import Worker, get_current_worker
 
@@ -27,6 +26,7 @@ from dttui.tui.messages import JobHighlighted, JobsSorted, JobToggled
 from dttui.tui.resting import every
 from dttui.tui.rows import line
 from dttui.tui.screens.job_dialogs import removal_dialog
+from dttui.tui.screens.page import Page
 from dttui.tui.screens.rerun import Launcher, rerun
 from dttui.tui.widgets.job_list import JobList
 from dttui.tui.widgets.job_row import JobColumn, JobRow, column_name
@@ -66,7 +66,7 @@ class JobsUnread(Message):
     why: str
 
 
-class JobsScreen(Screen[None]):
+class JobsScreen(Page[None]):
     """Lists them, the newest first; enter opens one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

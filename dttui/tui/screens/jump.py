@@ -16,6 +16,7 @@ from textual.widget import Widget
 from textual.widgets import Label, Tab, Tabs
 
 from dttui.tui.commands import N_
+from dttui.tui.screens.page import Page
 
 LETTERS = "asdfghjklqwertyuiopzxcvbnm1234567890"
 """Those under the fingers first."""
@@ -31,7 +32,7 @@ class JumpPlace:
     widget: Widget
 
 
-class JumpScreen(ModalScreen[Widget]):
+class JumpScreen(Page[Widget], ModalScreen[Widget]):
     """Lies over a screen; any other key closes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.screen import Screen
 
 from dttui.tui.environment_pane import EnvironmentPane
+from dttui.tui.screens.page import Page
 from dttui.tui.title_lines import title_line
 from dttui.tui.widgets.empty_inventory import EmptyInventory
 from dttui.tui.widgets.key_bar import KeyBar
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dttui.app import Fleet
 
 
-class OpeningScreen(Screen[None]):
+class OpeningScreen(Page[None]):
     """Lists the environments where the compose screen will, as they were known last."""
 
     AUTO_FOCUS = "#environments, EmptyInventory Button"

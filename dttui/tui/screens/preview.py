@@ -12,7 +12,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Static, Tree
 
 from dttui.compose import LaunchChanges
@@ -25,6 +24,7 @@ from dttui.tui.code_text import highlighted
 from dttui.tui.commands import N_
 from dttui.tui.plan_parts import PlanPart, changes_note, changes_text, plan_parts
 from dttui.tui.screens.estimate import EstimateScreen
+from dttui.tui.screens.page import Page
 from dttui.tui.widgets.finding_list import FindingList
 from dttui.tui.widgets.key_bar import KeyBar
 from dttui.tui.widgets.plan_tree import PlanTree
@@ -34,7 +34,7 @@ EDIT = "edit"
 """What the screen is left with where the job is to be edited as text."""
 
 
-class PreviewScreen(Screen[str]):
+class PreviewScreen(Page[str]):
     """Shows the part of the plan that is under the cursor of its tree."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -13,7 +13,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Static, TabbedContent, TabPane
 
 from dttui.app import App, JobFollower
@@ -38,6 +37,7 @@ from dttui.tui.run_head import newest_figures, progress_line, status_line
 from dttui.tui.screens.dialogs import ChoiceDialog, Question
 from dttui.tui.screens.job_dialogs import stop_question
 from dttui.tui.screens.job_logs import JobLogs
+from dttui.tui.screens.page import Page
 from dttui.tui.screens.rerun import rerun
 from dttui.tui.screens.run_shell import use_shell
 from dttui.tui.screens.stacks import StacksDialog
@@ -78,7 +78,7 @@ class EventLines(Prose):
     hangs = True
 
 
-class RunScreen(Screen[None]):
+class RunScreen(Page[None]):
     """Reads the job's files a few times a second and shows what they say."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
