@@ -150,8 +150,8 @@ ON_DISKS = (
     ),
     OnDisks(
         "a hang of each kind",
-        neither=(_HANGS,),
-        lacks="with checkpoints, on either",
+        own=(_HANGS,),
+        lacks="a shared directory",
         thorough={_HANGS: "a deadlock, collectives that differ in name or size"},
     ),
     OnDisks(
