@@ -16,7 +16,8 @@ from dttui.i18n import _
 from dttui.spec import format_bytes
 from dttui.tui.rows import line
 from dttui.tui.widgets.cells import fit
-from dttui.tui.widgets.regime_plot import Stretch
+from dttui.tui.widgets.plot_area import Curves, Stroke
+from dttui.tui.widgets.plot_axes import Begin
 
 COLOURS: Mapping[Regime, str] = {"latency": "plot-other", "rising": "plot-loss", "link": "plot-speed"}
 """Of each regime, a theme variable."""
@@ -110,21 +111,16 @@ def time_text(seconds: float) -> str:
     return f"{seconds * 1e6:.4g} µs"
 
 
-def stretches(rows: Sequence[BenchRow]) -> list[Stretch]:
+def bandwidth_curves(rows: Sequence[BenchRow]) -> Curves:
     """Return the curve of bus bandwidth over log2 of the size, a stretch for each regime that it goes through."""
-    found: list[Stretch] = []
+    found: list[Stroke] = []
     for regime, group in groupby(rows, lambda row: row.regime):
         points = [(math.log2(row.size_bytes), row.bus_bandwidth) for row in group]
         before = found[-1].points[-1:] if found else []
-        found.append(Stretch(COLOURS[regime], [*before, *points]))
-    return found
-
-
-def size_ticks(rows: Sequence[BenchRow], most: int) -> list[tuple[float, str]]:
-    """Return places and labels of sizes, at most so many."""
-    sizes = [row.size_bytes for row in rows]
-    stride = max(1, -(-len(sizes) // max(most, 1)))
-    return [(math.log2(size), format_bytes(size)) for size in sizes[::stride]]
+        found.append(Stroke(COLOURS[regime], [*before, *points]))
+    sizes = tuple((math.log2(row.size_bytes), format_bytes(row.size_bytes)) for row in rows)
+    borders = [stroke.points[0][0] for stroke in found[1:]]
+    return Curves(found, Begin.ZERO, unit="B/s", ticks=sizes, borders=borders)
 
 
 def legend() -> Content:

@@ -14,7 +14,8 @@ from dttui.jobs import ComparedJob, Contrast, JobEntry
 from dttui.tui import symbols
 from dttui.tui.rows import line
 from dttui.tui.widgets.cells import fit
-from dttui.tui.widgets.compared_plot import LetteredCurve
+from dttui.tui.widgets.plot_area import Curves, Stroke
+from dttui.tui.widgets.plot_axes import Begin
 from dttui.words import measure_name
 
 LETTERS = "ABCDEFGH"
@@ -30,7 +31,7 @@ class ComparedCurves(NamedTuple):
     """What is drawn on one plot."""
 
     title: str
-    curves: Sequence[LetteredCurve]
+    curves: Curves
 
 
 def job_lines(entries: Sequence[JobEntry], found: Contrast, width: int) -> Content:
@@ -97,23 +98,23 @@ def differences_title(found: Contrast) -> str:
 
 def compared_curves(found: Contrast) -> tuple[ComparedCurves, ComparedCurves]:
     """Return what is drawn of loss and of speed, by step."""
-    loss = _curves(found, "loss")
-    speed = next((field for field in _SPEEDS if _curves(found, field)), _SPEEDS[0])
+    loss = _strokes(found, "loss")
+    speed = next((field for field in _SPEEDS if _strokes(found, field)), _SPEEDS[0])
     title = _("{measure} by step")
     return (
-        ComparedCurves(title.format(measure=measure_name("loss")), loss),
-        ComparedCurves(title.format(measure=measure_name(speed)), _curves(found, speed)),
+        ComparedCurves(title.format(measure=measure_name("loss")), Curves(loss, Begin.ANYWHERE)),
+        ComparedCurves(title.format(measure=measure_name(speed)), Curves(_strokes(found, speed), Begin.ZERO)),
     )
 
 
-def _curves(found: Contrast, field: str) -> list[LetteredCurve]:
-    curves = []
+def _strokes(found: Contrast, field: str) -> list[Stroke]:
+    strokes = []
     for letter, colour, side in zip(LETTERS, COLOURS, found.jobs, strict=False):
         steps = sorted(side.course.steps.items())
         points = [(float(step), value) for step, told in steps if (value := getattr(told, field)) is not None]
         if points:
-            curves.append(LetteredCurve(letter, colour, points))
-    return curves
+            strokes.append(Stroke(colour, points, letter=letter))
+    return strokes
 
 
 def _troubles(found: Contrast) -> Iterator[str]:

@@ -11,7 +11,8 @@ from dttui.jobs import Axis, ChosenPlots, Curve, EarlierRun, JobView, smoothed
 from dttui.sanitize import clean_line
 from dttui.tui import symbols
 from dttui.tui.widgets.metric_plots import MetricPlots
-from dttui.tui.widgets.plot import Plot, Points
+from dttui.tui.widgets.plot import Plot
+from dttui.tui.widgets.plot_area import Points
 from dttui.tui.widgets.plot_axes import Begin
 from dttui.words import measure_name
 

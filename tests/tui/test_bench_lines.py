@@ -1,4 +1,4 @@
-"""What a line has room for: names of hosts that differ at the end, words of their numbers, labels of an axis."""
+"""What a line has room for: names of hosts that differ at the end, words of their numbers, stretches of a curve."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import pytest
 from rich.cells import cell_len
 
 from dttui.app import BenchRow
-from dttui.tui.bench_lines import BenchSeries, heading_line, series_line
-from dttui.tui.widgets.plot_axes import axis_ticks
-from dttui.tui.widgets.regime_plot import rows_apart
+from dttui.tui.bench_lines import BenchSeries, bandwidth_curves, heading_line, series_line, series_of
 from tests.tui.bench_files import bench_report
 
 
@@ -42,11 +40,11 @@ def test_a_heading_names_the_numbers_under_it() -> None:
     assert cell_len(told) == 30
 
 
-@pytest.mark.parametrize("rows", range(1, 12))
-def test_labels_of_an_axis_lie_in_rows_of_their_own_at_even_distances(rows: int) -> None:
-    highest = 2.4e8
-    shown = rows_apart(axis_ticks(0.0, highest, unit="B/s"), highest, rows)
-    places = [place for place, _label in shown]
-    assert places[0] == 0.0
-    assert len({round(place / highest * (rows - 1)) for place in places}) == len(places)
-    assert len({round(later - earlier) for earlier, later in pairwise(places)}) <= 1
+def test_a_curve_of_bandwidth_has_a_stretch_for_each_regime_each_from_the_end_of_the_one_before() -> None:
+    rows = next(found for found in series_of(bench_report(["a", "b"])) if len(found.where) == 2).rows
+    curves = bandwidth_curves(rows)
+    assert [stroke.part for stroke in curves.strokes] == ["plot-other", "plot-loss", "plot-speed"]
+    for before, after in pairwise(curves.strokes):
+        assert before.points[-1] == after.points[0]
+    assert curves.borders == [stroke.points[0][0] for stroke in curves.strokes[1:]]
+    assert len(curves.ticks) == len(rows)

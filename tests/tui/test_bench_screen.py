@@ -24,7 +24,7 @@ from dttui.tui.screens.bench import BenchScreen
 from dttui.tui.screens.checks import ChecksScreen
 from dttui.tui.screens.compose import ComposeScreen
 from dttui.tui.screens.dialogs import ChoiceDialog
-from dttui.tui.widgets.regime_plot import RegimePlot
+from dttui.tui.widgets.curve_plot import CurvePlot
 from tests.tui.bench_files import bench_lines, bench_under_way, kept_bench
 from tests.tui.controllers import controller
 from tests.tui.fake_checks import trouble
@@ -153,7 +153,10 @@ async def test_what_was_kept_is_shown_with_the_slow_link_its_curve_and_its_rows(
         assert "llm-training-env (eth0) ↔ nlp-research-lab (eth0): 1.92 Gbit/s, 13.3 × slower than the median" in found
         table = str(screen.query_one("#bench-table", Static).content)
         assert [regime in table for regime in ("latency-bound", "rising", "near the link")] == [True] * 3
-        assert screen.query_one(RegimePlot).border_title is not None
+        assert "near the link" in str(screen.query_one(CurvePlot).border_title)
+        plot = str(screen.query_one(CurvePlot).render())
+        assert "200 MB/s┤" in plot
+        assert "512KiB" in plot
         assert "1.92 Gbit/s (plain TCP: 21 µs)" in text_of(app, "#bench-fit")
         await until(pilot, lambda: isinstance(app.focused, OptionList), "the list has the focus")
         await pilot.press("end")

@@ -27,8 +27,9 @@ def test_of_three_jobs_only_what_differs_is_told_and_each_has_its_curve() -> Non
     assert {item.key for item in found.differences} >= {"plan.world_size", "plan.nodes.2.name"}
     assert "name" not in {item.key for item in found.differences}  # The last one has no job file to compare.
     loss, speed = compared_curves(found)
-    assert [curve.letter for curve in loss.curves] == [curve.letter for curve in speed.curves] == ["A", "B", "C"]
-    assert loss.curves[0].points[-1][0] == 400.0
+    for drawn in (loss.curves, speed.curves):
+        assert [stroke.letter for stroke in drawn.strokes] == ["A", "B", "C"]
+    assert loss.curves.strokes[0].points[-1][0] == 400.0
 
     found = jobs.contrast([writer.directory for writer in writers])
     told = {item.key: item.values for item in found.differences}

@@ -11,6 +11,8 @@ from dttui.tui.widgets.braille import Canvas
 from dttui.tui.widgets.cells import sparkline
 from dttui.tui.widgets.metric_plots import LEAST_WIDTH, places
 from dttui.tui.widgets.plot import CURVE, GHOST, LEAST_ROWS, RAW, Plot, plot_lines
+from dttui.tui.widgets.plot_area import Curves, Stroke, curve_lines
+from dttui.tui.widgets.plot_axes import Begin
 
 FALLING = [(float(step), 5.0 - step / 50) for step in range(0, 201, 10)]
 LOSS = Plot("loss", "loss", "loss by step", FALLING, is_whole=True, newest="1.0")
@@ -120,6 +122,51 @@ def test_plots_tile_the_room_and_all_show_if_there_is_enough(count: int, width: 
 def test_a_grid_has_a_shape_that_reads_well(count: int, size: tuple[int, int], rows: list[int]) -> None:
     tops = [place.top for place in places(count, *size)]
     assert [tops.count(top) for top in sorted(set(tops))] == rows
+
+
+def shown(curves: Curves, width: int = 60, height: int = 16) -> list[str]:
+    """Return the lines of curves that share their axes."""
+    return ["".join(text for text, _part in line) for line in curve_lines(curves, width, height)]
+
+
+def test_curves_that_share_their_axes_end_at_their_letters_none_of_which_lies_on_another() -> None:
+    lower = [(place, value - 0.2) for place, value in FALLING]
+    curves = Curves([Stroke("plot-loss", FALLING, letter="A"), Stroke("master", lower, letter="B")], Begin.ANYWHERE)
+    lines = shown(curves)
+    text = "\n".join(lines)
+    assert text.count("A") == text.count("B") == 1
+    row = next(line for line in lines if "A" in line)
+    assert row.rstrip().endswith("A"), "its curve ends there"
+    parts = {part for line in curve_lines(curves, 60, 16) for text, part in line if {*text} & {*"AB"}}
+    assert parts == {"plot-loss", "master"}
+
+
+def test_letters_of_eight_curves_in_one_place_are_all_seen() -> None:
+    text = "".join(shown(Curves([Stroke("p", FALLING, letter=letter) for letter in "ABCDEFGH"], Begin.ANYWHERE)))
+    assert all(text.count(letter) == 1 for letter in "ABCDEFGH")
+
+
+@pytest.mark.parametrize(("width", "labels"), [(60, ["0B", "2B", "4B", "6B"]), (24, ["0B", "4B"]), (12, ["0B"])])
+def test_labels_below_are_as_many_as_have_room_at_even_distances(width: int, labels: list[str]) -> None:
+    ticks = tuple((float(number), f"{number}B".rjust(7)) for number in range(8))
+    curves = Curves([Stroke("p", [(0.0, 0.0), (7.0, 9.0)])], Begin.ZERO, ticks=ticks, borders=[3.0])
+    assert shown(curves, width)[-1].split() == labels
+
+
+def test_a_border_is_a_line_down_from_the_top_to_the_axis() -> None:
+    curves = Curves([Stroke("p", [(0.0, 9.0), (4.0, 9.0)])], Begin.ZERO, borders=[2.0])
+    rows = shown(curves, 21, 12)[:-2]
+    found = [[column for column, char in enumerate(row) if 0x2800 < ord(char) < 0x2900] for row in rows]
+    assert len(set(map(tuple, found[3:]))) == 1
+    assert len(found[-1]) == 1
+
+
+@given(st.integers(1, 200), st.integers(0, 60))
+def test_curves_that_share_their_axes_fill_exactly_their_room(width: int, height: int) -> None:
+    lines = shown(Curves([Stroke("p", FALLING, letter="A")], Begin.ZERO, unit="B/s"), width, height)
+    assert len(lines) <= height
+    assert {cell_len(line) for line in lines} <= {width}
+    assert shown(Curves([Stroke("p", [(0.0, float("nan"))], letter="A")], Begin.ZERO)) == []
 
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)

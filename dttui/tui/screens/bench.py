@@ -37,12 +37,11 @@ from dttui.spec import Finding
 from dttui.tui import symbols
 from dttui.tui.bench_lines import (
     BenchSeries,
+    bandwidth_curves,
     heading_line,
     legend,
     series_line,
     series_of,
-    size_ticks,
-    stretches,
     table,
 )
 from dttui.tui.bench_watch import Benches, BenchWatch
@@ -52,9 +51,9 @@ from dttui.tui.rows import line
 from dttui.tui.screens.dialogs import ChoiceDialog, Choices
 from dttui.tui.screens.page import Page
 from dttui.tui.widgets.cells import bar
+from dttui.tui.widgets.curve_plot import CurvePlot
 from dttui.tui.widgets.finding_list import FindingList
 from dttui.tui.widgets.key_bar import KeyBar
-from dttui.tui.widgets.regime_plot import RegimePlot
 from dttui.tui.widgets.title_bar import TitleBar
 
 SHOW_S = 0.5
@@ -63,8 +62,6 @@ LEAST_BAR_CELLS = 6
 PADDING = 1
 """Of a line, on each side."""
 SCROLLBAR = 1
-TICK_CELLS = 9
-"""Of a label of a size, with the gap to the next."""
 
 Start = Callable[[Submission, Plan], JobDirectory]
 
@@ -130,7 +127,7 @@ class BenchScreen(Page[None]):
         with Horizontal(id="bench-body"):
             yield OptionList(id="bench-series", compact=True)
             with Vertical(id="bench-right"):
-                yield RegimePlot(id="bench-plot")
+                yield CurvePlot(id="bench-plot")
                 yield Static(id="bench-fit", markup=False)
                 with VerticalScroll(id="bench-table-scroll"):
                     yield Static(id="bench-table")
@@ -292,7 +289,7 @@ class BenchScreen(Page[None]):
 
     def _room(self) -> tuple[int, ...]:
         """How many columns the list, the plot and the table have."""
-        return tuple(self.query_one(name).size.width for name in ("#bench-series", RegimePlot, "#bench-table-scroll"))
+        return tuple(self.query_one(name).size.width for name in ("#bench-series", CurvePlot, "#bench-table-scroll"))
 
     def _show_series(self) -> None:
         options = self.query_one("#bench-series", OptionList)
@@ -300,9 +297,7 @@ class BenchScreen(Page[None]):
         series = self._series.get(chosen.id) if chosen is not None and chosen.id is not None else None
         if series is None or self._report is None:
             return
-        plot = self.query_one(RegimePlot)
-        ticks = size_ticks(series.rows, plot.size.width // TICK_CELLS)
-        plot.show(legend(), stretches(series.rows), ticks, "B/s")
+        self.query_one(CurvePlot).show(legend(), bandwidth_curves(series.rows))
         of_all = fastest_texts(self._report).get(series.op, "")
         text = fit_texts(self._report).get(series.where, "") if series.where else of_all
         self.query_one("#bench-fit", Static).update(line(text))

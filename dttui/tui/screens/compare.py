@@ -20,7 +20,7 @@ from dttui.tui.commands import N_
 from dttui.tui.compare_lines import compared_curves, difference_lines, differences_title, job_lines
 from dttui.tui.rows import line
 from dttui.tui.screens.page import Page
-from dttui.tui.widgets.compared_plot import ComparedPlot
+from dttui.tui.widgets.curve_plot import CurvePlot
 from dttui.tui.widgets.key_bar import KeyBar
 from dttui.tui.widgets.title_bar import TitleBar
 
@@ -45,8 +45,8 @@ class CompareScreen(Page[None]):
         yield Static(id="compare-jobs")
         yield Static(_("Reading the jobs …"), id="compare-note")
         with Horizontal(id="compare-plots"):
-            yield ComparedPlot(id="compare-loss")
-            yield ComparedPlot(id="compare-speed")
+            yield CurvePlot(id="compare-loss")
+            yield CurvePlot(id="compare-speed")
         with VerticalScroll(id="compare-scroll"):
             yield Static(id="compare-differences")
         yield KeyBar()
@@ -55,7 +55,6 @@ class CompareScreen(Page[None]):
         """Read the jobs."""
         self.query_one("#compare-scroll").focus()
         self.fill()
-        self.app.theme_changed_signal.subscribe(self, lambda _theme: self._show())
         self.action_reload()
 
     def fill(self) -> None:
@@ -94,11 +93,10 @@ class CompareScreen(Page[None]):
         self.query_one("#compare-scroll").border_title = Content(differences_title(self._found))
         loss, speed = compared_curves(self._found)
         for selector, told in (("#compare-loss", loss), ("#compare-speed", speed)):
-            plot = self.query_one(selector, ComparedPlot)
-            plot.display = bool(told.curves)
-            if told.curves:
-                plot.show(Content(told.title), told.curves)
-        has_curves = bool(loss.curves or speed.curves)
+            plot = self.query_one(selector, CurvePlot)
+            plot.display = bool(told.curves.strokes)
+            plot.show(Content(told.title), told.curves)
+        has_curves = bool(loss.curves.strokes or speed.curves.strokes)
         self.query_one("#compare-plots").display = has_curves
         note = self.query_one("#compare-note", Static)
         note.display = not has_curves

@@ -23,6 +23,7 @@ class Canvas:
         """In dots."""
         self._bits = [bytearray(columns) for _row in range(rows)]
         self._pens = [bytearray(columns) for _row in range(rows)]
+        self._letters: dict[tuple[int, int], str] = {}
 
     def draw(self, dots: Iterable[Dot | None], pen: int, *, is_dashed: bool = False) -> None:
         """Draw a line from dot to dot; at `None` the pen is lifted. A dot that stands alone is made large."""
@@ -48,13 +49,22 @@ class Canvas:
                 self._bits[row][column] |= bits[down % DOTS_DOWN]
                 self._pens[row][column] = pen
 
+    def write(self, column: int, row: int, letter: str, pen: int) -> None:
+        """Have a letter in a cell, whatever is drawn there."""
+        self._letters[row, column] = letter
+        self._pens[row][column] = pen
+
     def runs(self, row: int) -> list[tuple[str, int]]:
         """Return the text of a row in pieces of one pen each."""
-        cells = zip(self._pens[row], self._bits[row], strict=True)
+        cells = enumerate(zip(self._pens[row], self._bits[row], strict=True))
         return [
-            ("".join(chr(_BLANK + bits) if bits else " " for _pen, bits in run), pen)
-            for pen, run in groupby(cells, key=lambda cell: cell[0])
+            ("".join(self._cell(row, column, bits) for column, (_pen, bits) in run), pen)
+            for pen, run in groupby(cells, key=lambda cell: cell[1][0])
         ]
+
+    def _cell(self, row: int, column: int, bits: int) -> str:
+        letter = self._letters.get((row, column))
+        return letter or (chr(_BLANK + bits) if bits else " ")
 
 
 def _join(spans: dict[int, tuple[int, int]], before: Dot | None, dot: Dot) -> None:

@@ -16,7 +16,8 @@ from textual.strip import Strip
 
 from dttui.tui.commands import N_
 from dttui.tui.widgets.cells import Part, fit, painted
-from dttui.tui.widgets.plot import AXIS, CHOSEN, CURVE, GHOST, LABEL, LEAST_ROWS, RAW, TITLE, VALUE, Plot, plot_lines
+from dttui.tui.widgets.plot import CHOSEN, CURVE, GHOST, LEAST_ROWS, RAW, TITLE, VALUE, Plot, plot_lines
+from dttui.tui.widgets.plot_area import AXIS, LABEL
 
 LEAST_WIDTH = 38
 """Of a plot: even a narrow screen has room for two."""
