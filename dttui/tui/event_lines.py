@@ -1,12 +1,14 @@
-"""One event of a job as one line."""
+"""One event of a job as one line, and the log that it is about."""
 
 from __future__ import annotations
 
 from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
 from textual.content import Content
 
-from dttui.jobs import EventWords, event_words
+from dttui.i18n import _
+from dttui.jobs import EventWords, JobView, event_words
 from dttui.tui import symbols
+from dttui.tui.messages import LogChosen
 from dttui.tui.rows import line
 
 
@@ -25,6 +27,23 @@ def event_line(event: Event) -> Content:
     if told.hint:
         pieces.append((f"  → {line(told.hint)}", "$muted"))
     return Content.assemble(*pieces)
+
+
+def log_of_event(event: Event, view: JobView) -> LogChosen | str:
+    """Return the log of what an event is about, at its time; of what has none, why there is none, in words."""
+    node, rank, moment = event.node, event.rank, event.time
+    first = event.data.get("first_failure")
+    if node is None and isinstance(first, dict):
+        node, rank, moment = first.get("node"), first.get("rank"), first.get("time") or event.time
+    if not node:
+        return _("This event is about no single node: there is no log to go to.")
+    if node not in view.nodes:
+        return _("{host} is no node of the job now: its log is not shown here.").format(host=line(node))
+    stream = None
+    if rank is not None:
+        stream = f"{rank}.err" if first or event.kind is EventKind.RANK_FAILED else f"{rank}.out"
+    attempt = event.attempt if event.attempt != view.attempt else None
+    return LogChosen(node, stream, attempt, moment)
 
 
 def _mark(event: Event, told: EventWords) -> tuple[str, str]:

@@ -22,7 +22,7 @@ class LogFeed:
         directory: of the job.
         view: of it.
         choice: what a person has chosen.
-        past: what has the logs of a node as they were at the time of a replay; `None` for a job as it is.
+        past: what has the logs of an attempt and node as they were at the time of a replay; `None` for a job as it is.
     """
 
     def __init__(
@@ -30,9 +30,9 @@ class LogFeed:
         directory: JobDirectory,
         view: JobView,
         choice: LogChosen,
-        past: Callable[[str, Takes], PastLogs] | None = None,
+        past: Callable[[int, str, Takes], PastLogs] | None = None,
     ) -> None:
-        self.attempt = view.attempt
+        self.attempt = view.attempt if choice.attempt is None else choice.attempt
         self._choice = choice
         self._job_id = directory.job_id
         self._pages: LogPages | None = None
@@ -40,15 +40,15 @@ class LogFeed:
         self._recent = RecentLines(RECENT_LINES)
         self._nodes = list(view.nodes) if choice.node is None else [choice.node]
         if past is not None and choice.node is not None:
-            self._follower = past(choice.node, self._takes)
+            self._follower = past(self.attempt, choice.node, self._takes)
         elif choice.node is not None and choice.stream is not None:
-            path = directory.logs(view.attempt, choice.node) / choice.stream
+            path = directory.logs(self.attempt, choice.node) / choice.stream
             self._pages = LogPages(path, view.redaction())
         else:
             last = FIRST_LINES if choice.node is not None else FIRST_OF_ALL
             self._follower = LogFollower(
                 directory,
-                view.attempt,
+                self.attempt,
                 takes=self._takes,
                 last_lines=last,
                 redaction=view.redaction(),

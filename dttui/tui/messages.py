@@ -69,6 +69,10 @@ class LogChosen(Message):
     """`None` for all nodes."""
     stream: str | None
     """`3.out`, `launcher.err`; `None` for all of the node's."""
+    attempt: int | None = None
+    """`None` for the newest, whichever that is."""
+    moment: float | None = None
+    """Unix time to go to; `None` for the end."""
 
 
 @dataclass

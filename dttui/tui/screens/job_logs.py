@@ -29,7 +29,7 @@ class JobLogs(LogPanel):
     Args:
         directory: of the job.
         view: returns the job as it is known now.
-        past: what has the logs of a node as they were at the time of a replay; `None` for a job as it is.
+        past: what has the logs of an attempt and node as they were at the time of a replay; `None` for a job as it is.
         id: of the widget.
     """
 
@@ -37,7 +37,7 @@ class JobLogs(LogPanel):
         self,
         directory: JobDirectory,
         view: Callable[[], JobView],
-        past: Callable[[str, Takes], PastLogs] | None,
+        past: Callable[[int, str, Takes], PastLogs] | None,
         *,
         id: str,
     ) -> None:
@@ -54,7 +54,7 @@ class JobLogs(LogPanel):
     def read(self) -> None:
         """Show what is new."""
         self.offer_logs()
-        if self._feed is not None and self._feed.attempt != self._job().attempt:
+        if self._feed is not None and self.attempt is None and self._feed.attempt != self._job().attempt:
             self.reopen()
         if self._feed is None or self._choice is None:
             return
@@ -99,31 +99,33 @@ class JobLogs(LogPanel):
     @on(LogChosen)
     def _chosen(self, event: LogChosen) -> None:
         event.stop()
-        self._choice = event
+        self._choice, self.attempt = event, event.attempt
         self.reopen()
         for _look in range(MOST_LOOKS):  # Of a job that is over nobody looks again.
             before = self._feed.store.end if self._feed is not None else 0
             self.read()
             if self._feed is None or self._feed.store.end == before:
                 break
+        if event.moment is not None and self._feed is not None:
+            self._go_to(self._feed, event.moment, _("No line carries a time from then on: this is the end."))
 
     @on(LogTimeChosen)
     def _time_chosen(self, event: LogTimeChosen) -> None:
         event.stop()
-        if self._feed is not None:
-            self._go_to_time(self._feed, event.text)
-
-    @work(exclusive=True, group="log-time")
-    async def _go_to_time(self, feed: LogFeed, text: str) -> None:
         try:
-            moment = parse_since(text, time.time(), _("time"))
+            moment = parse_since(event.text, time.time(), _("time"))
         except DttuiError as error:
             self.notify(line(f"{error.message}. {error.hint}"), severity="error", markup=False)
             return
+        if self._feed is not None:
+            self._go_to(self._feed, moment, _("No line carries a time from then on."))
+
+    @work(exclusive=True, group="log-time")
+    async def _go_to(self, feed: LogFeed, moment: float, otherwise: str) -> None:
         await self._count_all(feed)
         found = await asyncio.to_thread(feed.store.at_time, moment)
         if found is None:
-            self.notify(_("No line carries a time from then on."), severity="warning", markup=False)
+            self.notify(otherwise, severity="warning", markup=False)
         elif feed is self._feed:
             self.view.go_to(found)
 

@@ -111,8 +111,8 @@ class ReplayScreen(RunScreen):
     def _listen(self) -> None:  # type: ignore[override]  # nobody asks anything, and nobody is asked
         """There is no controller to be there for."""
 
-    def _past_logs(self, node: str, takes: Takes) -> PastLogs:
-        return PastLogs(self.directory, self.view.attempt, node, self._told_by, takes, self.view.redaction())
+    def _past_logs(self, attempt: int, node: str, takes: Takes) -> PastLogs:
+        return PastLogs(self.directory, attempt, node, self._told_by, takes, self.view.redaction())
 
     def _show_why(self) -> None:
         """Tell why it failed once it has: what is found of a job that runs, asks for one that does."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
-from dtagent.protocol.events import EventKind, JobState
+from dtagent.protocol.events import Event, EventKind, JobState
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -26,7 +26,7 @@ from dttui.tui import symbols
 from dttui.tui.attachments import Attachments
 from dttui.tui.checks import check_notes, show_checks
 from dttui.tui.commands import N_
-from dttui.tui.event_lines import event_line
+from dttui.tui.event_lines import event_line, log_of_event
 from dttui.tui.log_feed import Takes
 from dttui.tui.messages import NodesScrolled
 from dttui.tui.node_rows import NodeRows
@@ -43,6 +43,7 @@ from dttui.tui.screens.run_shell import use_shell
 from dttui.tui.screens.stacks import StacksDialog
 from dttui.tui.why import why
 from dttui.tui.widgets.check_board import CheckBoard
+from dttui.tui.widgets.event_list import EventList
 from dttui.tui.widgets.key_bar import KeyBar
 from dttui.tui.widgets.metric_plots import MetricPlots
 from dttui.tui.widgets.node_grid import NodeGrid
@@ -70,12 +71,6 @@ _SCROLLED = {
     "checks": "#run-check-scroll",
 }
 """What has the keys while a tab is shown."""
-
-
-class EventLines(Prose):
-    """The events: only the time of one begins at the margin, whatever a host has said in the one before."""
-
-    hangs = True
 
 
 class RunScreen(Page[None]):
@@ -128,7 +123,7 @@ class RunScreen(Page[None]):
         self._chosen_plots = ChosenPlots()
         self._earlier: EarlierRun | None = None
 
-    _past_logs: Callable[[str, Takes], PastLogs] | None = None
+    _past_logs: Callable[[int, str, Takes], PastLogs] | None = None
     """What has logs as they were at the time that is shown, where that is not now."""
 
     def _make_follower(self) -> JobFollower:
@@ -160,8 +155,8 @@ class RunScreen(Page[None]):
                 yield MetricPlots(id="run-plots")
             with TabPane("2 " + _("Logs"), id="logs"):
                 yield JobLogs(self.directory, lambda: self.view, self._past_logs, id="run-logs")
-            with TabPane("3 " + _("Events"), id="events"), VerticalScroll(id="run-event-scroll"):
-                yield EventLines(id="run-events")
+            with TabPane("3 " + _("Events"), id="events"):
+                yield EventList(id="run-event-scroll")
             with TabPane("4 " + _("Why"), id="why"), VerticalScroll(id="run-why-scroll"):
                 yield Prose(id="run-why")
                 yield Prose(id="why-places")
@@ -194,7 +189,6 @@ class RunScreen(Page[None]):
         self._look_around()
 
     def _begin(self) -> None:
-        self.query_one("#run-event-scroll").anchor()
         self.query_one(NodeGrid).trends = self._trend
         self.poll()
 
@@ -267,6 +261,17 @@ class RunScreen(Page[None]):
         logs.offer_logs()
         logs.choose_node(self._names[event.row])
         self.action_tab("logs")
+
+    @on(EventList.EventOpened)
+    def _show_log_of_event(self, event: EventList.EventOpened) -> None:
+        found = log_of_event(self._told_events[event.number], self.view)
+        if isinstance(found, str):
+            self.notify(found, markup=False)
+            return
+        logs = self.query_one(JobLogs)
+        logs.offer_logs()
+        self.action_tab("logs")
+        logs.choose(found)
 
     @work(group="shell", exclusive=True)
     async def action_shell(self) -> None:
@@ -423,10 +428,14 @@ class RunScreen(Page[None]):
         for selector in ("#run-places", "#why-places"):
             self.query_one(selector, Prose).show(Content("\n").join(Content(text) for text in lines))
 
-    def _show_events(self) -> None:
+    @property
+    def _told_events(self) -> list[Event]:
         # The outcome says again what the last state said.
-        events = [event for event in self.view.events if event.kind is not EventKind.OUTCOME][-MOST_EVENTS:]
-        self.query_one("#run-events", Prose).show(Content("\n").join(event_line(event) for event in events))
+        return [event for event in self.view.events if event.kind is not EventKind.OUTCOME]
+
+    def _show_events(self) -> None:
+        events, first = self._told_events, max(0, len(self._told_events) - MOST_EVENTS)
+        self.query_one(EventList).show([event_line(event) for event in events[first:]], first)
 
     def _refresh_why(self) -> None:
         """Tell anew how a job stands that has not ended, while somebody looks."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from textual import events
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -19,7 +19,7 @@ from dttui.sanitize import clean
 from dttui.spec import Finding, Severity
 from dttui.tui import symbols
 from dttui.tui.commands import N_
-from dttui.tui.widgets.prose import Prose, wrapped
+from dttui.tui.widgets.paragraphs import Paragraphs
 
 AXIOM = "axiom-"
 """How the codes of the findings about the axioms begin."""
@@ -60,7 +60,7 @@ class FindingList(VerticalScroll):
 
     def compose(self) -> ComposeResult:
         """Lay out the text."""
-        yield FindingText(id="findings-text")
+        yield Paragraphs(id="findings-text")
 
     def allow_focus(self) -> bool:
         """Whether there is somewhere to go, or more than is seen."""
@@ -89,7 +89,7 @@ class FindingList(VerticalScroll):
         self._cursor = self._findings.index(at) if at is not None and at in self._findings else 0
         self.display = bool(findings)
         lines = [finding_line(item, is_link=i in self._linked) if item else line for i, (item, line) in enumerate(told)]
-        self.query_one(FindingText).show(Content("\n").join(lines))
+        self.query_one(Paragraphs).show(Content("\n").join(lines))
         self._mark()
         if not self.has_focus:
             self.scroll_home(animate=False)
@@ -100,7 +100,7 @@ class FindingList(VerticalScroll):
         if self._findings:
             self._cursor = min(max(self._cursor + by, 0), len(self._findings) - 1)
             self._mark()
-            top, height = self.query_one(FindingText).place_of(self._cursor)
+            top, height = self.query_one(Paragraphs).place_of(self._cursor)
             self.scroll_to_region(Region(0, top, 1, height), animate=False, force=True)
 
     def action_choose(self) -> None:
@@ -108,19 +108,15 @@ class FindingList(VerticalScroll):
         if self._cursor in self._linked and (finding := self._findings[self._cursor]) is not None:
             self.post_message(FindingChosen(finding))
 
-    def choose_at(self, y: int) -> None:
-        """Put the cursor on the finding at a line of the text, and go to where it is mended."""
-        text = self.query_one(FindingText)
-        for index in range(len(self._findings)):
-            top, height = text.place_of(index)
-            if top <= y < top + height:
-                self._cursor = index
-                self._mark()
-                self.action_choose()
+    @on(Paragraphs.Clicked)
+    def _clicked(self, event: Paragraphs.Clicked) -> None:
+        event.stop()
+        self._cursor = event.index
+        self._mark()
+        self.action_choose()
 
     def _mark(self) -> None:
-        self.query_one(FindingText).cursor = self._cursor if self.has_focus else None
-        self.query_one(FindingText).refresh()
+        self.query_one(Paragraphs).mark(self._cursor if self.has_focus else None)
 
     def _say_whether_more(self) -> None:
         title = _("Findings")
@@ -129,34 +125,6 @@ class FindingList(VerticalScroll):
         elif self.max_scroll_y > 0:
             title = _("Findings · tab and ↓ show the rest")
         self.border_title = title
-
-
-class FindingText(Prose):
-    """The findings, a paragraph each, of which one may be under a cursor."""
-
-    cursor: int | None = None
-    """Of the paragraphs."""
-
-    def render(self) -> Content:
-        """Return the lines, with those under the cursor marked."""
-        width = self.content_size.width
-        lines: list[Content] = []
-        for index, paragraph in enumerate(self._text.split("\n", allow_blank=True)):
-            found = wrapped(paragraph, width)
-            lines += [item.stylize("on $row-cursor") for item in found] if index == self.cursor else found
-        return Content("\n").join(lines)
-
-    def place_of(self, index: int) -> tuple[int, int]:
-        """Return at which line a paragraph begins, and how many it takes."""
-        width = self.content_size.width
-        heights = [len(wrapped(item, width)) for item in self._text.split("\n", allow_blank=True)]
-        return sum(heights[:index]), heights[index]
-
-    def on_click(self, event: events.Click) -> None:
-        """Choose what was clicked."""
-        event.stop()
-        if isinstance(self.parent, FindingList):
-            self.parent.choose_at(event.y)
 
 
 def finding_line(finding: Finding, *, is_link: bool = False) -> Content:

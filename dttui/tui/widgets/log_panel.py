@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from textual import on
@@ -69,6 +69,8 @@ class LogPanel(Vertical):
 
     merges_nodes = True
     """Whether the logs of all nodes can be shown together."""
+    attempt: int | None = None
+    """Which one's lines are shown; `None` for the newest."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -132,6 +134,15 @@ class LogPanel(Vertical):
         """Show all that a node prints, as if a person had chosen it here."""
         if node in self._sources:
             self.query_one("#log-node", Select).value = node
+
+    def choose(self, wanted: LogChosen) -> None:
+        """Show a log as if a person had chosen it here; all of its node's where there is no such stream."""
+        node = wanted.node or ALL_NODES
+        if node in self._node_keys():
+            self._is_chosen = True
+            with self.prevent(Select.Changed):
+                self.query_one("#log-node", Select).value = node
+            self.post_message(replace(wanted, stream=self._set_streams(node, wanted.stream or ALL_STREAMS) or None))
 
     def processes(self, node: str | None) -> tuple[str, ...]:
         """Return the names of what writes logs on a node, or on all."""
@@ -208,7 +219,7 @@ class LogPanel(Vertical):
         told_of = _("No line tells of any.") if has_lines else _("Nothing has been written yet.")
         if empty.display and str(empty.content) != told_of:
             empty.update(Content.styled(told_of, "$muted"))
-        told: list[str] = []
+        told = [] if self.attempt is None else [_("attempt {number}").format(number=self.attempt)]
         if view.scan is not None:
             place, count = view.scan.place(view.at) if view.at is not None else None, len(view.scan.found)
             told.append(f"{place:,}/{count:,}" if place is not None else _("{count:,} found").format(count=count))
@@ -264,12 +275,18 @@ class LogPanel(Vertical):
         return streams
 
     def _offer_streams(self, node: str, chosen: str = ALL_STREAMS) -> None:
+        self._set_streams(node, chosen)
+        self._tell()
+
+    def _set_streams(self, node: str, wanted: str) -> str:
+        """Offer the streams of a node; return which one is chosen."""
         streams = self._streams(node)
+        chosen = wanted if wanted in [value for _label, value in streams] else ALL_STREAMS
         select = self.query_one("#log-stream", Select)
         with self.prevent(Select.Changed):
             select.set_options([(Content(label), value) for label, value in streams])
-            select.value = chosen if chosen in [value for _label, value in streams] else ALL_STREAMS
-        self._tell()
+            select.value = chosen
+        return chosen
 
     def _tell(self) -> None:
         node = self.query_one("#log-node", Select).value
