@@ -234,8 +234,9 @@ def make_parser(words: Collection[str] | None = None) -> ArgumentParser:
 
     start_help = _("write a script that trains, and a job file that runs it; --list shows the templates")
     add_init(verbs.add_parser("init", parents=[common, acting], help=start_help))
-    schema = verbs.add_parser("schema", parents=[common], help=_("print the JSON Schema of job files or inventories"))
-    schema.add_argument("of", nargs="?", choices=["job", "inventory"], default="job")
+    schema_help = _("print the JSON Schema of job files, inventories or the settings of the screen")
+    schema = verbs.add_parser("schema", parents=[common], help=schema_help)
+    schema.add_argument("of", nargs="?", choices=["job", "inventory", "settings"], default="job")
     fmt = verbs.add_parser(
         "fmt",
         parents=[common, acting],

@@ -1,4 +1,4 @@
-"""`schema` and `fmt`: the language of job files and inventories, for editors and for people who share them."""
+"""`schema` and `fmt`: the language of files that people write, for editors and for people who share them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ from dttui.spec import DocumentError, Problem, job_schema
 
 
 def show_schema(options: Namespace) -> int:
-    """Print the JSON Schema of a job file or an inventory: a JSON document in every format."""
-    schema = inventory_schema() if options.of == "inventory" else job_schema()
+    """Print the JSON Schema of a job file, an inventory or the settings: a JSON document in every format."""
+    if options.of == "settings":
+        from dttui.cli.screen import schema_of_settings  # Textual is imported for it.
+
+        schema = schema_of_settings()
+    else:
+        schema = inventory_schema() if options.of == "inventory" else job_schema()
     print_document(schema, "jsonl" if options.output == "jsonl" else "json")
     return ExitCode.OK
 

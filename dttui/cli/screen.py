@@ -6,6 +6,7 @@ import sys
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from dttui import locations
 from dttui.app import App
@@ -25,6 +26,13 @@ def open_replay(directory: JobDirectory, options: Namespace) -> int:
     _take_terminal()
     shown = TuiOptions(Inventory(), None, attach=directory, replay_speed=options.speed)
     return run_app(replace(shown, theme=options.theme, language=options.lang, plain=options.plain))
+
+
+def schema_of_settings() -> dict[str, Any]:
+    """Return the JSON Schema of the file of settings."""
+    from dttui.tui.settings_schema import settings_schema
+
+    return settings_schema()
 
 
 def _take_terminal() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from dttui.inventory.models import OF_SSH, Inventory
-from dttui.spec.json_schema import DIALECT, SchemaGenerator
+from dttui.spec.json_schema import document_schema
 
 
 def inventory_schema() -> dict[str, Any]:
     """Return the schema, draft 2020-12."""
-    schema = Inventory.model_json_schema(by_alias=True, schema_generator=SchemaGenerator)
+    schema = document_schema(Inventory, "inventory")
     environment = schema["$defs"]["Environment"]
     environment["required"].remove("host")
     ways = [
@@ -22,4 +22,4 @@ def inventory_schema() -> dict[str, Any]:
     environment["dependentSchemas"] = {
         "exec": {"properties": {**dict.fromkeys(OF_SSH, False), "local": {"const": False}}}
     }
-    return {"$schema": DIALECT, "$id": "urn:dttui:inventory", **schema, "title": "dttui inventory"}
+    return schema

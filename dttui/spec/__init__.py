@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dttui.spec.importing import Imported as Imported
     from dttui.spec.importing import grouped as grouped
     from dttui.spec.importing import import_documents as import_documents
+    from dttui.spec.json_schema import document_schema as document_schema
     from dttui.spec.json_schema import job_schema as job_schema
     from dttui.spec.key_places import as_problem as as_problem
     from dttui.spec.key_places import with_places as with_places

@@ -18,9 +18,13 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 def job_schema() -> dict[str, Any]:
     """Return the schema, draft 2020-12. Each property tells by `effect`, where it has one, what acts upon it."""
-    schema = JobDocument.model_json_schema(by_alias=True, schema_generator=SchemaGenerator)
-    identity = "urn:" + CURRENT.replace("/", ":job:")
-    return {"$schema": DIALECT, "$id": identity, **schema, "title": "dttui job"}
+    return {**document_schema(JobDocument, "job"), "$id": "urn:" + CURRENT.replace("/", ":job:")}
+
+
+def document_schema(model: type[BaseModel], name: str) -> dict[str, Any]:
+    """Return the schema, draft 2020-12, of a file of this model, which is called so."""
+    schema = model.model_json_schema(by_alias=True, schema_generator=SchemaGenerator)
+    return {"$schema": DIALECT, "$id": f"urn:dttui:{name}", **schema, "title": f"dttui {name}"}
 
 
 class SchemaGenerator(GenerateJsonSchema):

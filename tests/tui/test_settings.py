@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from dttui import locations
+from dttui.cli import main
 from dttui.compose import documents
 from dttui.spec import DocumentError
+from dttui.spec.yaml_reader import parse_yaml
+from dttui.tui.bindings import all_bindings
 from dttui.tui.settings import Settings, read_settings, with_setting
 from tests.tui.fake_fleet import make_app
 
@@ -103,3 +108,48 @@ def test_a_theme_that_cannot_be_used_gives_way_to_the_default_one() -> None:
     (problem,) = app.preferences.problems
     assert str(problem).startswith(f"{path}:1:8: theme: ")
     assert 'the key "colours" is missing' in str(problem)
+
+
+SET = """
+theme: paper
+language: zh
+notifications: {bell: false, desktop: osc9}
+keymap: {compose.launch: ctrl+g, run.logs: 7}
+"""
+
+
+def test_the_schema_takes_what_is_read_and_refuses_what_is_misspelt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["schema", "settings"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    Draft202012Validator.check_schema(schema)
+    validator = Draft202012Validator(schema)
+
+    def faults(text: str) -> list[tuple[str, str]]:
+        data = parse_yaml(text, "settings.yaml").data
+        return [(error.json_path, error.validator) for error in validator.iter_errors(data)]
+
+    assert read_settings(write(tmp_path / "settings.yaml", SET), THEMES).problems == ()
+    assert faults(SET) == []
+    for right, wrong, place in (
+        ("theme", "thme", "$"),
+        ("bell", "bel", "$.notifications"),
+        ("osc9", "osc8", "$.notifications.desktop"),
+        ("run.logs", "run.lgs", "$.keymap"),
+    ):
+        assert [path for path, _kind in faults(SET.replace(right, wrong))] == [place], wrong
+
+
+def test_the_schema_describes_each_setting_with_its_default_and_each_command_with_its_key(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    main(["schema", "settings"])
+    schema = json.loads(capsys.readouterr().out)
+    told = {**schema["properties"], **schema["$defs"]["Notifications"]["properties"]}
+    assert told.keys() == {*Settings.model_fields, *type(Settings().notifications).model_fields}
+    assert all(item.get("description") for item in told.values())
+    assert (told["jobs"]["default"], told["confirm_quit"]["default"]) == ("ended", True)
+    keys = told["keymap"]["properties"]
+    assert keys.keys() == all_bindings().keys()
+    assert (keys["compose.launch"]["default"], keys["run.logs"]["description"]) == ("ctrl+l", "Show the logs")
