@@ -47,6 +47,21 @@ async def test_the_summary_follows_each_tick_with_memory_time_speed_up_and_degre
         assert "step time" in both
 
 
+async def test_the_model_is_seen_below_the_summary_without_scrolling_and_a_larger_screen_names_more_hosts() -> None:
+    hosts = (*CHOSEN, "cv-experiment-env", "a100-17", "a100-18")
+    app = make_app(draft=job(*hosts, model=SEVEN))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(app, pilot)
+        assert "network" in told(app, "#summary"), "it tells all that it can"
+        assert "… and 2 more" in told(app, "#summary")
+        room = app.screen.query_one("#compose-right").region
+        for selector in ("#model-text", "#model", "#recommend"):
+            assert room.contains_region(app.screen.query_one(selector).region), selector
+        await pilot.resize_terminal(200, 60)
+        await until(pilot, lambda: "a100-18" in told(app, "#summary"), "all are named")
+        assert "more" not in told(app, "#summary").rpartition("★")[2]
+
+
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [(1.3e9, "✓ fits"), (3.45e9, "⚠ fits, barely"), (3.7e9, "⚠ may not fit"), (7e9, "✗ does not fit")],

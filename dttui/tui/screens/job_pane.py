@@ -42,8 +42,8 @@ class JobPane(VerticalScroll, can_focus=False):
         """Lay out summary and fields."""
         yield Summary(id="summary")
         with Vertical(id="compose-fields"):
-            yield DistributedPanel(id="distributed")
             yield ModelPanel(id="model-panel")
+            yield DistributedPanel(id="distributed")
             yield JobForm(self._datasets, id="form")
             yield SectionRows(section_rows(), id="sections")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from rich.cells import cell_len
 from textual.content import Content
@@ -15,8 +16,8 @@ from dttui.tui.widgets.cells import fit, labelled
 from dttui.tui.widgets.prose import Prose
 from dttui.words import gigabytes
 
-MOST_NAMES = 12
-"""Names listed; of the rest only the number is."""
+MOST_NAMES, FEW_NAMES = 12, 4
+"""Names listed, and those where the model is to have room below them; of the rest only the number is."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ class Summary(Prose):
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self.border_title = _("Summary")
+        self._told: Callable[[], None] = lambda: None
+
+    def on_resize(self) -> None:
+        """Name as many hosts as there is room for by now."""
+        self._told()
 
     def follow(
         self,
@@ -57,6 +63,7 @@ class Summary(Prose):
             cost: what it costs, as label and value.
             note: why that is not known.
         """
+        self._told = partial(self.follow, aggregate, ranks, start, chosen, cost, note)
         if aggregate is None:
             self.show(Content.styled(_("Tick the environments to train on; the first is the master."), "$muted"))
             return
@@ -66,7 +73,7 @@ class Summary(Prose):
             *labelled([*_figures(aggregate, ranks), *cost]),
             *([note] if note is not None else []),
             Content.styled(start, "$muted"),
-            *_names(chosen),
+            *_names(chosen, FEW_NAMES if self.screen.has_class("-wide") else MOST_NAMES),
         ]
         self.show(Content("\n").join(lines))
 
@@ -110,8 +117,8 @@ def _zones(aggregate: Aggregate) -> Content:
     return Content.assemble((f"{len(aggregate.zones)} ⚠ ", "bold $warning"), names)
 
 
-def _names(chosen: Sequence[Chosen]) -> list[Content]:
-    shown = chosen[:MOST_NAMES]
+def _names(chosen: Sequence[Chosen], most: int) -> list[Content]:
+    shown = chosen[:most]
     width = min(max(cell_len(item.name) for item in shown), 30) if shown else 0
     lines = [
         Content.assemble(
@@ -123,7 +130,7 @@ def _names(chosen: Sequence[Chosen]) -> list[Content]:
         )
         for item in shown
     ]
-    if len(chosen) > MOST_NAMES:
-        rest = _("… and {count} more").format(count=len(chosen) - MOST_NAMES)
+    if len(chosen) > most:
+        rest = _("… and {count} more").format(count=len(chosen) - most)
         lines.append(Content.styled(f"  {rest}", "$muted"))
     return lines
