@@ -107,7 +107,7 @@ async def test_a_click_on_an_event_of_an_earlier_attempt_shows_that_ones_log() -
         await pilot.click(EventLines, offset=(20, row))
         await until(pilot, lambda: "of the first attempt" in screen_text(app), "its log is on screen")
         assert text_of(app, "#log-place").startswith("attempt 0 · ")
-        assert "this is the end" in toasts(app)[-1]
+        assert toasts(app)[-1] == "No line of this log carries a time. Its end is shown."
         await look(app, pilot)
         assert "of the first attempt" in screen_text(app), "the newest attempt does not take its place"
         app.screen.query_one("#log-stream", Select).value = "13.out"

@@ -107,7 +107,7 @@ class JobLogs(LogPanel):
             if self._feed is None or self._feed.store.end == before:
                 break
         if event.moment is not None and self._feed is not None:
-            self._go_to(self._feed, event.moment, _("No line carries a time from then on: this is the end."))
+            self._go_to(self._feed, event.moment, from_end=True)
 
     @on(LogTimeChosen)
     def _time_chosen(self, event: LogTimeChosen) -> None:
@@ -118,14 +118,19 @@ class JobLogs(LogPanel):
             self.notify(line(f"{error.message}. {error.hint}"), severity="error", markup=False)
             return
         if self._feed is not None:
-            self._go_to(self._feed, moment, _("No line carries a time from then on."))
+            self._go_to(self._feed, moment, from_end=False)
 
     @work(exclusive=True, group="log-time")
-    async def _go_to(self, feed: LogFeed, moment: float, otherwise: str) -> None:
+    async def _go_to(self, feed: LogFeed, moment: float, *, from_end: bool) -> None:
         await self._count_all(feed)
         found = await asyncio.to_thread(feed.store.at_time, moment)
         if found is None:
-            self.notify(otherwise, severity="warning", markup=False)
+            has_times = await asyncio.to_thread(feed.store.at_time, 0.0) is not None
+            told = [
+                _("No line carries a time from then on.") if has_times else _("No line of this log carries a time.")
+            ]
+            told += [_("Its end is shown.")] if from_end else []
+            self.notify(" ".join(told), severity="warning", markup=False)
         elif feed is self._feed:
             self.view.go_to(found)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -18,6 +19,8 @@ _NOT_LAST = frozenset("（《「『【([{")
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _BOUND = 5
 """Characters after a no-break space that stay with it: a verdict of a few Chinese characters is not torn in two."""
+KEPT = 2048
+"""Paragraphs of which it is kept where they break: of many lines, as of a job's events, few are new."""
 _LABEL = re.compile(r"\S.*? {2,}")
 
 
@@ -63,11 +66,14 @@ def wrapped(content: Content, width: int, *, hangs: bool = False) -> list[Conten
     return lines
 
 
-def _lines(text: str, width: int, indent: int) -> Iterator[tuple[int, int]]:
-    """Yield where each line begins and ends; those after the first have `indent` cells less room.
+@lru_cache(KEPT)
+def _lines(text: str, width: int, indent: int) -> tuple[tuple[int, int], ...]:
+    """Return where each line begins and ends; those after the first have `indent` cells less room."""
+    return tuple(_broken(text, width, indent))
 
-    Spaces at a break belong to no line.
-    """
+
+def _broken(text: str, width: int, indent: int) -> Iterator[tuple[int, int]]:
+    """Yield where each line begins and ends; spaces at a break belong to no line."""
     start = 0
     while start < len(text):
         end = _fits(text, start, width - (indent if start else 0))
