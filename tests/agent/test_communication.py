@@ -112,12 +112,12 @@ HELD_UP = (
     TRAINS
     + """
 if dist.get_rank():
-    time.sleep(1.0)
+    time.sleep(2.5)
 {call}
-time.sleep(1.0)
+time.sleep(2.5)
 """
 )
-"""The first rank is in a collective for about half of the time that is left."""
+"""The first rank is in a collective for about half of the time that is left, of which a busy machine takes some."""
 
 
 def run(home: Path, script: str, *, measures: bool = True, fails: int = 0) -> list[list[dict[str, Any]]]:
