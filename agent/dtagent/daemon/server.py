@@ -250,7 +250,7 @@ class _Daemon:
             self._housekeeping.remove_old(),
             self._housekeeping.expire(),
             watch_idleness(self._root, self._idle_exit_s, self._is_needed, self._finish),
-            watch_training(self._training, self._sampler, self._attempts.census),
+            watch_training(self._training, self._attempts.census),
             self._sharing.watch(),
         )
         tasks = [asyncio.create_task(duty) for duty in duties]

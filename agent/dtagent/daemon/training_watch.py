@@ -8,22 +8,19 @@ import logging
 from dtagent.attempts.census import Census
 from dtagent.calls import Workers
 from dtagent.logs.trainer_metrics import Training
-from dtagent.telemetry.sampler import Sampler
 
 LOG = logging.getLogger("dtagent")
 INTERVAL_S = 1.0
 
 
-async def watch_training(training: Training, sampler: Sampler, census: Census) -> None:
-    """Look while there are ranks, until cancelled."""
+async def watch_training(training: Training, census: Census) -> None:
+    """Look at the attempts that run, until cancelled; a command that trains by itself shows no ranks."""
     workers = Workers("training", 1)
     failure = ""
     while True:
         await asyncio.sleep(INTERVAL_S)
         try:
-            sample = sampler.latest()
-            if sample is not None and sample.ranks:  # It knows without looking through all directories again.
-                await workers.run(lambda: training.look_at_all(census.running()))
+            await workers.run(lambda: training.look_at_all(census.running()))
             failure = ""
         except Exception as error:  # The top of a worker: told when it begins or changes.
             if repr(error) != failure:

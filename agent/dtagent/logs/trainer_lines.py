@@ -26,7 +26,7 @@ _WRAPPED = re.compile(r"\b(?:tensor|np\.float\d\d|Array|DeviceArray)\((?=[-+\d.n
 _LOG_PREFIX = re.compile(r"^[^|:]{0,24}\d\d:\d\d:\d\d.{0,80}[|:\]>-] +(?=train|loss)", re.IGNORECASE)
 """When and by whom a line was logged."""
 _DICT_ITEM = re.compile(
-    rf"['\"]([\w ./@()-]{{1,64}})['\"]:\s*['\"]?({NUMBER})(?:/\d{{1,12}})?['\"]?(?=\s*[,}}])", re.IGNORECASE
+    rf"['\"]([\w ./@()-]{{1,64}})['\"]:\s*['\"]?({NUMBER})(?:/(\d{{1,12}}))?['\"]?(?=\s*[,}}])", re.IGNORECASE
 )
 _KEYED = re.compile(r"['\"]:\s")
 _KERAS = re.compile(r"\s*(\d{1,12})/(\d{1,12}) ")
@@ -343,12 +343,14 @@ def _of_dictionary(text: str) -> dict[str, float] | None:
         return None  # Settings, most of which are no numbers.
     found: dict[str, float] = {}
     rank = 0
-    for name, value in items:
+    for name, value, whole in items:
         key, number = key_of(name), to_number(value)
         meaning = meaning_of(key) or meaning_of(key.partition("/")[0] if "step" in key else key) or Meaning()
         if meaning.step:
             if meaning.step > rank and math.isfinite(number) and number == int(number):
                 found["step"], rank = int(number), meaning.step
+                if whole and rank == ALL_OVER:
+                    found["total_steps"] = int(whole)
         # `train_loss` is the mean over the whole training, told at its end.
         elif key.startswith(("train_", "eval_")):
             found[key] = number

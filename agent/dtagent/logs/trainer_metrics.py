@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import stat
 import threading
 import time
@@ -18,6 +17,7 @@ from typing import Any
 from dtagent.locations import AttemptFiles
 from dtagent.logs.metric_files import MetricFiles
 from dtagent.logs.own_metrics import OwnMetrics, add_own, patterns_of
+from dtagent.logs.rank_streams import RankStreams
 from dtagent.logs.step_pace import StepPace
 from dtagent.logs.trainer_bars import MOST_BARS, Bar, bars, untitled_bar
 from dtagent.logs.trainer_lines import SPEEDS, TrainerLines, plain
@@ -47,8 +47,6 @@ MOST_COUNTS = 8
 """Bars of different lengths that are followed at a time."""
 TAIL_BYTES = 4 * 1024 * 1024
 """What is read of the own file to go on where it ended; more than one look writes."""
-
-_STREAM = re.compile(r"(\d{1,7})\.(?:out|err)")
 
 
 class Training:
@@ -202,6 +200,7 @@ class _Attempt:
         self._marked = dict(self._offsets)
         """The offsets as they are on disk."""
         self._own = OwnMetrics(patterns_of(files))
+        self._streams = RankStreams(files)
         self._caught_up: set[str] = set()
         self._ranks: dict[int, _Rank] = {}
         self._looks = 0
@@ -223,7 +222,7 @@ class _Attempt:
         self._until = time.thread_time() + LOOK_CPU_S
         elapsed_s, self._looked_at = time.monotonic() - self._looked_at, time.monotonic()
         found: list[dict[str, Any]] = []
-        for number, streams in sorted(self._streams().items()):
+        for number, streams in sorted(self._streams.names().items()):
             rank = self._ranks.setdefault(number, _Rank())
             rank.allowance = min(BURST, rank.allowance + elapsed_s * METRICS_PER_S)
             lower = [state for other, state in self._ranks.items() if other < number]
@@ -247,11 +246,12 @@ class _Attempt:
                 kept = told[-count:] if count else []
                 rank.withheld = [] if kept else told[-1:]
                 rank.allowance -= len(kept)
-                found += [{**report, "rank": number, "time": round(now, 3)} for report in kept]
+                found += [{**report, "rank": self._streams.rank_of(number), "time": round(now, 3)} for report in kept]
         self._has_loss = self._has_loss or any("loss" in report for report in found)
         if self._ranks and not self._has_loss and not self._is_over:
             told = self._metric_files.look(self._looked_at, is_over=is_over)
-            found += [{**report, "rank": min(self._ranks), "time": round(now, 3)} for report in told]
+            lowest = min(map(self._streams.rank_of, self._ranks))
+            found += [{**report, "rank": lowest, "time": round(now, 3)} for report in told]
             self._is_sure = self._is_sure or bool(told)
         if found and not self._is_sure and not is_over:
             # A script may print before it reports itself: the next look reads all again and knows.
@@ -260,15 +260,6 @@ class _Attempt:
             return
         self._is_over = self._is_over or is_over
         self._write(found)
-
-    def _streams(self) -> dict[int, list[str]]:
-        found: dict[int, list[str]] = {}
-        with contextlib.suppress(FileNotFoundError):
-            for name in sorted(os.listdir(self._files.logs)):
-                match = _STREAM.fullmatch(name)
-                if match:
-                    found.setdefault(int(match[1]), []).append(name)
-        return found
 
     def _read(self, rank: _Rank, stream: str, *, is_over: bool) -> list[dict[str, Any]]:
         """Return the reports in what is new of a stream."""
@@ -434,11 +425,18 @@ def _blocks(descriptor: int, position: int, size: int, *, is_over: bool) -> Iter
 def _merged(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Join what is said of one step in several lines; a bar that is drawn again says the same again."""
     merged: list[dict[str, Any]] = []
+    of_step: dict[int | None, dict[str, Any]] = {}
     for report in reports:
-        if merged and report.get("step") is not None and merged[-1].get("step") == report["step"]:
+        step = report.get("step")
+        if merged and step is not None and merged[-1].get("step") == step:
             merged[-1].update(report)
-        else:
-            merged.append(report)
+            continue
+        earlier = of_step.get(step) if step is not None else None
+        if earlier is not None and earlier.keys() & report.keys() == {"step"}:
+            earlier.update(report)  # Its bar was in the other stream.
+            continue
+        merged.append(report)
+        of_step[step] = report
     return merged
 
 

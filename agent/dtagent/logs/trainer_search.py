@@ -28,8 +28,8 @@ HINTS = (
 """A line without any of these does not matter: a loss, a step, an epoch, a speed, a box, a bar drawn again."""
 _BOX = b"|"
 _HINT = re.compile(rb"\A\||" + b"|".join(re.escape(hint) for hint in HINTS))
-_ROW = re.compile(rb"(?:^|(?<=[\r\n]))(?:[ \t]+\S|\d)|" + _HINT.pattern)
-"""The same and any line that begins with a number or with blanks, as rows of a table do."""
+_ROW = re.compile(rb"(?:^|(?<=[\r\n]))(?:\x1b\[\d*K)?(?:[ \t]+\S|\d)|" + _HINT.pattern)
+"""The same and any line that begins with a number or with blanks, as rows of a table do, drawn again or not."""
 _BREAK = re.compile(rb"[\r\n]")
 
 
@@ -54,7 +54,11 @@ def spans(block: bytes, in_table: Callable[[], bool] = lambda: False) -> Iterato
 
 def count_hints(block: bytes, *, in_table: bool = False) -> int:
     """Return about how many lines `spans` would yield, and never too few, at a fraction of what that takes."""
-    return sum(map(block.count, HINTS)) + block.startswith(_BOX) + (block.count(b"\n") if in_table else 0)
+    return (
+        sum(map(block.count, HINTS))
+        + block.startswith(_BOX)
+        + (block.count(b"\n") + block.count(b"\r") if in_table else 0)
+    )
 
 
 def some_spans(block: bytes, most: int) -> Iterator[tuple[int, int]]:
