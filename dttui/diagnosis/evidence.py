@@ -294,6 +294,7 @@ def _node(node: NodeView, told: Mapping[str, object], python: str, unseen: str, 
         exits={name: code for name, code in _items(told.get("exits")) if isinstance(code, int)},
         ended_at={name: float(time) for name, time in _items(told.get("ended_at")) if isinstance(time, (int, float))},
         prefix=node.plan.prefix,
+        starts_own_ranks=node.plan.starts_own_ranks,
         unseen=unseen,
         is_agent_gone=bool(told.get("agent_gone")),
     )

@@ -174,8 +174,11 @@ def _place(frame: re.Match[str]) -> ScriptLine:
 
 
 def _written_in(before: Sequence[str]) -> str:
+    """Return where what could not be compiled is written; what code has raised itself was in a call."""
     places = [match for line in before if (match := _FRAME.match(line))]
-    return f" (file {places[-1]['file']}, line {places[-1]['line']})" if places else ""
+    if not places or places[-1]["function"]:
+        return ""
+    return f" (file {places[-1]['file']}, line {places[-1]['line']})"
 
 
 def _continuation(lines: Sequence[str]) -> list[str]:

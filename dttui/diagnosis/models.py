@@ -126,6 +126,8 @@ class NodeEvidence:
     """The end of the launcher's stderr; of an elastic job, of its last round."""
     prefix: tuple[str, ...] = ()
     """`run.prefix`, where that leads to another interpreter than the host's."""
+    starts_own_ranks: bool = False
+    """Whether the command that runs there starts them, or trains itself."""
     unseen: str = ""
     """Why the preflight could not look at that interpreter, where it could not."""
     is_agent_gone: bool = False

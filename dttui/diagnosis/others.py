@@ -9,6 +9,7 @@ from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.diagnosis.models import ENDED_WITH_OTHERS, Cause, Doing, Evidence, Explained, NodeEvidence, Other
 from dttui.i18n import _
+from dttui.jobs import LAUNCHER
 from dttui.spec.failure_causes import HOST_UNREACHABLE, NEVER_RAN, PREFLIGHT
 from dttui.words import rank_names
 
@@ -24,9 +25,10 @@ def other_ranks(evidence: Evidence, explained: Sequence[Explained]) -> tuple[Oth
     first = explained[0].failure.rank if explained else None
     failed = {item.failure.rank: item for item in explained if item.failure.rank is not None}
     found = []
+    launcher = explained[0].failure.node if explained and explained[0].failure.process == LAUNCHER else None
     for node in evidence.nodes:
         for rank in node.ranks:
-            if rank == first:
+            if rank == first or _is_the_command(node, rank, evidence, launcher):
                 continue
             metric = evidence.metrics.get(rank)
             found.append(
@@ -41,6 +43,12 @@ def other_ranks(evidence: Evidence, explained: Sequence[Explained]) -> tuple[Oth
                 )
             )
     return tuple(found)
+
+
+def _is_the_command(node: NodeEvidence, rank: int, evidence: Evidence, launcher: str | None) -> bool:
+    """Whether a rank may be no process of its own: of a command that trains itself nothing else was seen."""
+    is_seen = rank in evidence.metrics and node.name != launcher
+    return node.starts_own_ranks and node.ranks_started == () and not is_seen
 
 
 def suspect(cause: Cause, explained: Sequence[Explained], others: Sequence[Other], absent: Mapping[int, str]) -> str:
@@ -119,7 +127,8 @@ def _is_lost(node: NodeEvidence, evidence: Evidence) -> bool:
 def _has_started(node: NodeEvidence, rank: int, evidence: Evidence) -> bool:
     """Whether a rank has begun; of an attempt that does not tell, that is taken for granted."""
     is_known = node.ranks_started is not None or evidence.outcome_cause in NEVER_RAN
-    return not is_known or rank in (node.ranks_started or ()) or rank in evidence.last_lines
+    is_seen = rank in evidence.last_lines or rank in evidence.metrics
+    return not is_known or rank in (node.ranks_started or ()) or is_seen
 
 
 def _had_gone(node: NodeEvidence, rank: int, job_id: str, time: float | None) -> bool:

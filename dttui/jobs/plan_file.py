@@ -18,6 +18,7 @@ class SeenProcess:
     name: str
     argv: tuple[str, ...]
     rank: int | None = None
+    starts_ranks: bool = False
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,11 @@ class SeenNode:
     ranks: tuple[int, ...]
     prefix: tuple[str, ...] = ()
     processes: tuple[SeenProcess, ...] = ()
+
+    @property
+    def starts_own_ranks(self) -> bool:
+        """Whether what runs there starts its ranks itself."""
+        return any(process.starts_ranks for process in self.processes)
 
 
 @dataclass(frozen=True)

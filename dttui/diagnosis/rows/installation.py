@@ -125,9 +125,17 @@ ROWS: tuple[Recogniser, ...] = (
         frozenset({2}),
     ),
     Recogniser(
+        "arguments",
+        N_("The script did not accept its arguments: {what}"),
+        (N_("Correct run.args; the script's own --help says what it takes."),),
+        # Ultralytics, Hugging Face's parser with a command line or a file, and ms-swift's.
+        r"(?:SyntaxError|ValueError): (?P<what>'[^'\n]+' is not a valid YOLO argument[^\n]*"
+        r"|(?:Some (?:specified arguments|keys) are not used by the HfArgumentParser|remaining_argv): [^\n]+)",
+    ),
+    Recogniser(
         "syntax-error",
         N_("{python} cannot read the script: {what}"),
         (N_("Correct the line, or choose a Python new enough for it."),),
-        r"(?:SyntaxError|IndentationError|TabError): (?P<what>[^\n]+)",
+        r"(?:SyntaxError|IndentationError|TabError): (?P<what>[^\n]+ \([^()\n]+, line \d+\))",
     ),
 )

@@ -323,6 +323,17 @@ RAISED = [
     ("OSError: [Errno 116] Stale file handle", "storage-error", "Stale file handle"),
     ("SyntaxError: '(' was never closed (file train.py, line 1)", "syntax-error", "line 1"),
     (
+        "SyntaxError: 'epoch' is not a valid YOLO argument. Similar arguments are i.e. ['epochs=100', 'depth'].",
+        "arguments",
+        "did not accept its arguments: 'epoch' is not",
+    ),
+    (
+        "ValueError: Some keys are not used by the HfArgumentParser: ['learning_rat']",
+        "arguments",
+        "['learning_rat']",
+    ),
+    ("ValueError: remaining_argv: ['--learning_rxte', '1e-3']", "arguments", "'--learning_rxte'"),
+    (
         "RuntimeError: The NVIDIA driver on your system is too old (found version 12080). Please update",
         "driver-too-old",
         "gpu2",

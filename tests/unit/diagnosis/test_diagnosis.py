@@ -399,8 +399,21 @@ def test_a_diagnosis_is_data_too_and_its_short_form_ends_with_what_to_try() -> N
 def test_a_syntax_error_s_headline_is_its_message_and_place() -> None:
     error = 'File "train.py", line 3\n    def f(:\n          ^\nSyntaxError: invalid syntax'
     assert headline(error) == "SyntaxError: invalid syntax (file train.py, line 3)"
+    raised = 'File "cfg.py", line 3, in check\n    raise SyntaxError(text)\nSyntaxError: no such key'
+    assert headline(raised) == "SyntaxError: no such key"
+    assert cause_of(failed(0, headline(raised)))[0] == "exception"
     assert headline("ValueError: one\ntwo") == "ValueError: one"
     assert headline("") == ""
+
+
+def test_of_a_command_that_trains_itself_no_rank_is_said_to_have_never_started() -> None:
+    alone = (node("a", 0, state="failed", starts_own_ranks=True, ranks_started=(), exits={"launcher": 1}),)
+    metrics = {0: Metric(0, 3, 2.0)}
+    assert diagnose(evidence(replace(failed(None), node="a"), nodes=alone)).others == ()
+    assert diagnose(evidence(replace(failed(None), node="a"), nodes=alone, metrics=metrics)).others == ()
+    stopped = (replace(alone[0], state=NodeStanding.STOPPED),)
+    (told,) = diagnose(evidence(nodes=stopped, metrics=metrics, state=JobState.CANCELLED)).others
+    assert (told.doing, told.step) == (Doing.STOPPED, 3)
 
 
 def test_secrets_and_tokens_are_taken_out() -> None:
