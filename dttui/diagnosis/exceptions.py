@@ -26,7 +26,8 @@ _TRACEBACK = "Traceback (most recent call last)"
 _CRASH = re.compile(r"Fatal Python error: ")
 _CRASHED = re.compile(r"Current thread 0x[0-9a-f]+ .*\(most recent call first\):")
 _THREAD = re.compile(r"Thread 0x[0-9a-f]+ .*\(most recent call first\):|Stack \(most recent call first\):")
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3[^/]*/|^<frozen |^<string>")
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3[^/]*/|/bin/[^/.]+$|^<frozen |^<string>")
+"""Also what pip writes to start a library's command."""
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,7 @@ def test_an_exception_in_another_process_is_found_in_the_message_that_passes_it_
 
 def test_a_traceback_all_in_libraries_has_no_place_of_the_script() -> None:
     assert raised_at('  File "/opt/lib/python3.11/runpy.py", line 1, in f\n') is None
+    assert raised_at('  File "/opt/env/bin/yolo", line 8, in <module>\n') is None
     assert raised_at(None) is None
 
 
