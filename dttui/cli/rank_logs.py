@@ -21,6 +21,7 @@ from dttui.cli.printing import Printer
 from dttui.errors import UsageError
 from dttui.i18n import _
 from dttui.jobs import (
+    LAUNCHER,
     JobDirectory,
     JobView,
     LogFollower,
@@ -110,11 +111,14 @@ class RankPrinter(Printer):
         if view.plan is None or not (to_the_end or (has_room and now >= self._look_at)):
             return
         self._look_at = now + LOOK_S
+        is_own = any(node.plan.starts_own_ranks for node in view.nodes.values())
+        # Of a command that trains itself, or pipes away what its ranks print, nothing else has lines.
+        wanted = {*map(str, self._ranks), *([LAUNCHER] if is_own else [])}
         if self._reader is None:
             self._reader = LogFollower(
                 follower.directory,
                 self._attempt,
-                takes=lambda process, _stream: self._ranks == "all" or process in map(str, self._ranks),
+                takes=lambda process, _stream: self._ranks == "all" or process in wanted,
                 last_lines=self._last_lines,
                 redaction=None if self._is_raw else view.redaction(),
                 allowance=self._allowance,
@@ -122,7 +126,7 @@ class RankPrinter(Printer):
         nodes = [
             name
             for name, node in view.nodes.items()
-            if to_the_end or self._ranks == "all" or not set(self._ranks).isdisjoint(node.logged_ranks)
+            if (to_the_end and not is_own) or self._ranks == "all" or not set(self._ranks).isdisjoint(node.logged_ranks)
         ]
         while found := self._reader.poll(nodes, to_the_end=to_the_end):
             text = "".join(f"{line}\n" for part in found for line in self._lines(part, view.job_id))

@@ -20,6 +20,7 @@ from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
 from dttui.jobs.following import JobFollower
 from dttui.jobs.log_following import LINES_AT_ONCE
+from dttui.planning.models import PlannedProcess
 from tests.tui.catalogue import compile_catalogues
 from tests.unit.jobs.test_follow import plan_for
 
@@ -87,6 +88,26 @@ def test_of_several_ranks_each_line_says_whose_it_is(
     assert capsys.readouterr().out == "[0] one\n[1] another\n[10] ten\n[b launcher] started\n"
     shows(directory, ())
     assert capsys.readouterr().out == ""
+
+
+def test_of_a_command_that_starts_its_own_ranks_what_itself_prints_comes_with_those_of_its_node(
+    directory: JobDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = plan_for("a", "b")
+    nodes = [
+        node.model_copy(
+            update={"processes": (PlannedProcess(name="launcher", argv=("x",), env={}, cwd="", starts_ranks=True),)}
+        )
+        for node in plan.nodes
+    ]
+    directory.plan.write_text(plan.model_copy(update={"nodes": tuple(nodes)}).model_dump_json())
+    write(directory, "launcher.out", "step 1\n")
+    write(directory, "launcher.out", "another's\n", "b")
+    end(directory)
+    shows(directory)
+    assert capsys.readouterr().out == "step 1\n"
+    shows(directory, (0, 1))
+    assert capsys.readouterr().out == "[a launcher] step 1\n[b launcher] another's\n"
 
 
 def test_as_data_each_line_is_an_event_before_the_outcome(
