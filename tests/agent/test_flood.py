@@ -107,26 +107,18 @@ def test_a_flood_is_capped_on_disk_and_every_byte_is_had_or_told_as_gone(tmp_pat
 
 def test_a_hundred_thousand_lines_with_a_loss_a_second_cost_little_and_are_not_late(tmp_path: Path) -> None:
     late_s: list[float] = []
-    asked_at = 0.0
 
     def check(stream: str, _offset: int, data: bytes) -> None:
         whole = data[: data.rfind(b"\n")] if stream == "0.out" else b""
         if b"\n" in whole:
             late_s.append(time.monotonic() - float(whole.rpartition(b" ")[2]))
 
-    def have_sampled() -> None:
-        """Without a sample the daemon does not know that there are ranks, and looks for no metrics."""
-        nonlocal asked_at
-        if time.monotonic() > asked_at + 0.5:
-            asked_at = time.monotonic()
-            agent.call("telemetry", {"wait_s": 0, "max_samples": 1})
-
     with Conversation(tmp_path / "root") as agent:
         pid = agent.call("hello", {"versions": [1]})["pid"]
         agent.prepare("losses")
         before, began = cpu_s(pid), time.monotonic()
         agent.start("losses", [[sys.executable, "-c", LOSS_WRITER, str(LOSSES_PER_S), str(LOSSES_S)]])
-        follow(agent, "losses", check=check, between=have_sampled)
+        follow(agent, "losses", check=check)
         took, lasted_s = cpu_s(pid) - before, time.monotonic() - began
         reports = (agent.root / "jobs/losses/0/trainer.jsonl").read_text()
     print(f"{took / lasted_s:.2f} of a core, {statistics.median(late_s):.2f} s late, {max(late_s):.2f} at most")
