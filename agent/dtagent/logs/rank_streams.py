@@ -20,14 +20,17 @@ class RankStreams:
     """Of one attempt."""
 
     def __init__(self, files: AttemptFiles) -> None:
-        self._logs = files.logs
-        self._first_rank = _first_own_rank(files)
+        self._files = files
+        self._first_rank: int | None = None
+        self._is_started = False
 
     def names(self) -> dict[int, list[str]]:
         """Return the logs that there are by rank; those of dttui's own launcher are none."""
+        if not self._is_started and self._files.start.exists():  # An attempt runs a moment before that is written.
+            self._first_rank, self._is_started = _first_own_rank(self._files), True
         found: dict[int, list[str]] = {}
         with contextlib.suppress(FileNotFoundError):
-            for name in sorted(os.listdir(self._logs)):
+            for name in sorted(os.listdir(self._files.logs)):
                 match = _STREAM.fullmatch(name)
                 if match and (match[1] != LAUNCHER_LOG or self._first_rank is not None):
                     found.setdefault(LAUNCHER if match[1] == LAUNCHER_LOG else int(match[1]), []).append(name)
