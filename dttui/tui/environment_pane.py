@@ -22,6 +22,7 @@ from dttui.tui.gpu_lines import gpu_lines
 from dttui.tui.messages import EnvironmentHighlighted, EnvironmentToggled
 from dttui.tui.resting import every
 from dttui.tui.rows import SORTS, arranged, environment_detail
+from dttui.tui.widgets.cells import linked
 from dttui.tui.widgets.environment_list import EnvironmentList
 from dttui.tui.widgets.prose import Prose
 from dttui.tui.widgets.term_suggester import TermSuggester
@@ -207,7 +208,8 @@ class EnvironmentPane(Vertical):
 
     def _caption(self, label: Callable[[], str], shown: int) -> Content:
         mark = " ↑" if self._is_reversed else ""
-        caption = [Content.styled(_("sorted by {order}").format(order=label()) + mark, "$muted")]
+        order = Content.styled(_("sorted by {order}").format(order=label()) + mark, "$muted")
+        caption = [linked(order, "screen.sort")]
         if not self.screen.has_class("-narrow"):
             caption.insert(0, Content.styled(_("Environments"), "bold"))
         if shown < len(self._rows):
@@ -216,7 +218,7 @@ class EnvironmentPane(Vertical):
         if self._wanted.problem:
             caption.append(Content.styled(f"⚠ {self._wanted.problem}", "$warning"))
         if self._filter.value:
-            caption.append(Content.styled(_("esc shows all"), "$muted"))
+            caption.append(linked(Content.styled(_("esc shows all"), "$muted"), "screen.show_all"))
         return Content("  ").join(caption)
 
     def _show_detail(self) -> None:

@@ -112,7 +112,7 @@ def test_columns_fit_in_any_width_and_those_that_are_needed_are_always_there(wid
         assert cell_len(line) == width or width == 40
     head = "".join(text for text, _part in header_pieces(columns, width, "state", is_reversed=True))
     assert column_at(columns, cell_len(head[: head.index("state")])) == "state"
-    assert "state ↑" in head
+    assert "state ▾" in head
 
 
 def test_hosts_are_sorted_by_each_column_both_ways() -> None:
@@ -146,6 +146,7 @@ def test_before_a_change_is_said_what_it_does_to_which_host() -> None:
     upgrade = question_of(HostAction.UPGRADE, [busy, old, newer])
     assert upgrade is not None
     assert "gpu1: jobs run there, and go on" in upgrade.text
+    assert upgrade.choices[0][0] == "upgrade", "what takes nothing away needs no second key"
     assert "gpu3: the newer agent there stays" in upgrade.text
     assert question_of(HostAction.DOCTOR, [busy]) is None
     assert question_of(HostAction.TRUST, [busy]) is None

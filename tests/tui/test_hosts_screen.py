@@ -81,8 +81,10 @@ async def test_hosts_of_a_file_are_added_and_the_job_that_is_composed_stays(tmp_
         await until(pilot, lambda: isinstance(app.focused, HostList), "hosts are offered")
         assert "In the inventory already: gpu1." in text_of(app, "#host-note")
         assert "gpu2  8 GPUs" in screen_text(app)
-        await pilot.press("a")
-        await pilot.click("#ok")
+        await pilot.press("enter")
+        await settle(app, pilot)
+        assert isinstance(app.screen, HostPicker), "where nothing is ticked, enter ticks"
+        await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, HostsScreen) and "gpu2" in app.fleet.statuses, "it is listed")
         await settle(app, pilot)
         assert list(app.screen.query_one(HostTable).shown) == ["gpu1", "gpu2"]

@@ -48,6 +48,7 @@ from dttui.tui.screens.job_files import JobFile
 from dttui.tui.screens.job_pane import JobPane
 from dttui.tui.screens.preview import EDIT, PreviewScreen
 from dttui.tui.title_lines import title_line
+from dttui.tui.widgets.cells import linked
 from dttui.tui.widgets.empty_inventory import EmptyInventory
 from dttui.tui.widgets.finding_list import FindingChosen, FindingList
 from dttui.tui.widgets.job_form import JobForm
@@ -216,6 +217,14 @@ class ComposeScreen(ComposePages):
     def _environments_changed(self, event: EnvironmentsChanged) -> None:
         if any(key in self.state.selected for key in event.keys):
             self.set_state(self.state)
+
+    def action_mend(self) -> None:
+        """Go to the field that mends the first thing that keeps the job from being launched."""
+        plan = self.draft.preview.plan
+        lacks = self.state.validate() or (plan.errors if plan is not None else ())
+        place = next(filter(None, (place_of(finding, self.state) for finding in lacks)), None)
+        if place is not None:
+            self._go_to_place(place)
 
     def action_guide(self) -> None:
         """Show what is usual, and what to try on the hosts."""
@@ -429,7 +438,8 @@ class ComposeScreen(ComposePages):
             refused=self.draft.preview.refused_now,
             estimate=self.draft.estimate,
         )
-        self.query_one("#readiness", Static).update(line)
+        lacks = self.state.validate() or (plan.errors if plan is not None else ())
+        self.query_one("#readiness", Static).update(linked(line, "screen.mend") if lacks else line)
 
     @work(group="estimate")
     async def _estimate(self) -> None:

@@ -33,6 +33,10 @@ class ComposePages(Page[None]):
         """Sort in the next way."""
         self.query_one(EnvironmentPane).sort_otherwise()
 
+    def action_show_all(self) -> None:
+        """Drop the filter."""
+        self.query_one(EnvironmentPane).action_show_all()
+
     def action_view(self) -> None:
         """Go from the list to the fields of the job, or back; a narrow screen shows one of them."""
         if not self.has_class("-narrow"):

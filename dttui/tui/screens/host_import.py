@@ -73,7 +73,7 @@ class HostPicker(Dialog[list["Environment"]]):
 
     def compose(self) -> ComposeResult:
         """Lay out the name of the file, and the list of what it names."""
-        subtitle = _("space ticks · a ticks all · / filters · o another file")
+        subtitle = _("space ticks · a all · enter imports · / filters · o other file")
         with self.box(_("Import hosts"), "-tall", subtitle=subtitle):
             kinds = _(
                 "An ssh configuration, a hostfile, an inventory of Ansible or dttui, or slurm: for an allocation."
@@ -144,6 +144,13 @@ class HostPicker(Dialog[list["Environment"]]):
         self._picked ^= {self._shown()[event.option_index]}
         self._fill()
 
+    def action_take(self) -> None:
+        """Import what is ticked; where nothing is, tick the host under the cursor."""
+        if self._picked:
+            self._done()
+        else:
+            self.query_one(HostList).action_select()
+
     @on(Button.Pressed, "#ok")
     def _done(self) -> None:
         self.dismiss([host for name, host in self._hosts.items() if name in self._picked])
@@ -179,7 +186,8 @@ class HostList(OptionList):
     """A list of which each line can be ticked."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("space,enter", "select", N_("tick"), id="pick.tick", tooltip=N_("Tick the host, or untick it")),
+        Binding("space", "select", N_("tick"), id="pick.tick", tooltip=N_("Tick the host, or untick it")),
+        Binding("enter", "screen.take", N_("import"), id="pick.take", tooltip=N_("Import the ticked hosts")),
     ]
 
 

@@ -16,7 +16,7 @@ from dttui.tui.screens.dialogs import Choices
 
 @dataclass(frozen=True)
 class HostQuestion:
-    """What is asked; the first button leaves all as it is."""
+    """What is asked; the first button is what a person most likely wants, and takes nothing from the hosts."""
 
     title: str
     text: str
@@ -100,7 +100,7 @@ def _by_version(chosen: Sequence[EnvironmentStatus]) -> list[str]:
 def _question(
     action: HostAction, title: str, text: Sequence[str], chosen: Sequence[EnvironmentStatus], label: str
 ) -> HostQuestion:
-    choices: Choices = (("keep", _("Cancel"), "default"), (action.value, label, "primary"))
+    choices: Choices = ((action.value, label, "primary"), ("keep", _("Cancel"), "default"))
     return HostQuestion(title.format(count=len(chosen)), "\n".join(text), choices)
 
 

@@ -25,6 +25,7 @@ from dttui.tui.resting import every
 from dttui.tui.screens.dialogs import ChoiceDialog
 from dttui.tui.screens.host_questions import question_of
 from dttui.tui.screens.page import Page
+from dttui.tui.widgets.cells import linked
 from dttui.tui.widgets.host_list import HostColumnChosen, HostTable
 from dttui.tui.widgets.host_row import HostRow
 from dttui.tui.widgets.key_bar import KeyBar
@@ -274,6 +275,7 @@ class HostsScreen(Page[None]):
         """Tell how long ago things were, and no more what was done a while ago."""
         for key in [key for key, (_status, task, _row) in self._rows.items() if task is not None]:
             del self._rows[key]
+        self._table.widen(map(self._row_of, self._table.in_view))
         self._table.refresh()
         self._show_details()
         self._sum_up()
@@ -313,7 +315,7 @@ class HostsScreen(Page[None]):
         if shown < len(self._fleet.statuses):
             few = _("{shown} of {total} shown").format(shown=shown, total=len(self._fleet.statuses))
             parts.append(Content.styled(few, "$warning"))
-            parts.append(Content.styled(_("esc shows all"), "$muted"))
+            parts.append(linked(Content.styled(_("esc shows all"), "$muted"), "screen.back"))
         if problem:
             parts.append(Content.styled(f"⚠ {problem}", "$warning"))
         caption = self.query_one("#host-caption", Static)

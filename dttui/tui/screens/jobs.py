@@ -28,6 +28,7 @@ from dttui.tui.rows import line
 from dttui.tui.screens.job_dialogs import removal_dialog
 from dttui.tui.screens.page import Page
 from dttui.tui.screens.rerun import Launcher, rerun
+from dttui.tui.widgets.cells import linked
 from dttui.tui.widgets.job_list import JobList
 from dttui.tui.widgets.job_row import JobColumn, JobRow, column_name
 from dttui.tui.widgets.key_bar import KeyBar
@@ -429,7 +430,8 @@ class JobsScreen(Page[None]):
         ]
         if self._rows:
             order = _("sorted by {order}").format(order=column_name(self._sort))
-            caption.append(Content.styled(f"{order} {'▾' if self._is_reversed else '▴'}", "$muted"))
+            told = Content.styled(f"{order} {'▾' if self._is_reversed else '▴'}", "$muted")
+            caption.append(linked(told, "screen.sort"))
         self.query_one("#jobs-caption", Static).update(Content("   ").join(caption))
 
     def _show_detail(self) -> None:

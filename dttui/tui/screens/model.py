@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.suggester import SuggestFromList
-from textual.widgets import Button, Input, Label, Select
+from textual.widgets import Button, Input, Select
 
 from dttui.i18n import _
 from dttui.planning import CLAIMED, ModelClaim, Precision, UnknownAssumptionError, assume_shape
@@ -19,6 +19,7 @@ from dttui.planning.cost_text import known_models
 from dttui.sanitize import clean
 from dttui.spec import MOST_COUNT, MOST_LAYERS, MOST_PARAMETERS, Model
 from dttui.tui.screens.dialogs import Dialog
+from dttui.tui.widgets.field_label import FieldLabel
 from dttui.tui.widgets.prose import Prose
 from dttui.words import parameters
 
@@ -43,16 +44,16 @@ class ModelDialog(Dialog[Model]):
             yield Prose(Content(text), classes="dialog-text")
             presets = [(name, name) for name in _presets()]
             with Horizontal(classes="field"):
-                yield Label(_("Preset"), classes="field-label")
+                yield FieldLabel(_("Preset"), classes="field-label")
                 yield Select(presets, id="model-preset", prompt=_("none: by name or numbers"), compact=True)
             with Horizontal(classes="field"):
-                yield Label(_("Name"), classes="field-label")
+                yield FieldLabel(_("Name"), classes="field-label")
                 suggester = SuggestFromList(_presets(), case_sensitive=False)
                 hint = _("optional: of a known model, or an id of yours")
                 yield Input(clean(self._model.name or ""), hint, id="model-name", compact=True, suggester=suggester)
             for name, label in _labels().items():
                 with Horizontal(classes="field"):
-                    yield Label(label, classes="field-label", markup=False)
+                    yield FieldLabel(label, classes="field-label", markup=False)
                     yield Input(self._text_of(name), id=_id(name), compact=True)
             yield self._choice("attention", _("Attention"), ("flash", "plain"), "flash")
             yield self._choice("precision", _("Precision"), get_args(Precision), "bf16")
@@ -104,7 +105,7 @@ class ModelDialog(Dialog[Model]):
     def _choice(self, name: str, label: str, values: Sequence[str], usual: str) -> Horizontal:
         value = getattr(self._model, name) or Select.NULL
         choices = Select[str]([(item, item) for item in values], id=_id(name), value=value, prompt=usual, compact=True)
-        return Horizontal(Label(label, classes="field-label"), choices, classes="field")
+        return Horizontal(FieldLabel(label, classes="field-label"), choices, classes="field")
 
     def _tell(self, name: str, problem: str) -> None:
         self.query_one("#model-problem", Prose).show(Content.styled(f"✗ {clean(problem)}", "$error"))

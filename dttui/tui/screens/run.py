@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from dtagent.protocol.events import Event, EventKind, JobState
-from textual import on, work
+from textual import events, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.widgets import Static, TabbedContent, TabPane
+from textual.widgets import Static, Tab, TabbedContent, TabPane
 
 from dttui.app import App, JobFollower
 from dttui.diagnosis import Diagnosis
@@ -63,6 +63,8 @@ NODES_SHARE = 1 / 3
 NODE_PANES = ("usual", "folded", "large")
 """What room the nodes have."""
 
+_TAB_PREFIX = "--content-tab-"
+"""Before the name of a pane in the id of its tab."""
 _SCROLLED = {
     "loss": "#run-plots",
     "logs": "#log",
@@ -244,6 +246,12 @@ class RunScreen(Page[None]):
         """Show a tab, and let the keys scroll what is in it."""
         self.query_one(TabbedContent).active = name
         self.call_after_refresh(self.query_one(_SCROLLED[name]).focus)
+
+    def on_click(self, event: events.Click) -> None:
+        """Go into what a tab shows, as its key does: a click alone chooses the tab."""
+        name = (event.widget.id or "").removeprefix(_TAB_PREFIX) if isinstance(event.widget, Tab) else ""
+        if name in _SCROLLED:
+            self.action_tab(name)
 
     @on(TabbedContent.TabActivated)
     def _tab_shown(self, event: TabbedContent.TabActivated) -> None:

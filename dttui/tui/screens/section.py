@@ -15,7 +15,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Button, Input, Label, Select
+from textual.widgets import Button, Input, Select
 
 from dttui.i18n import _, told_now
 from dttui.planning import FieldKind, FormField, SectionForm
@@ -23,6 +23,7 @@ from dttui.sanitize import clean
 from dttui.tui.commands import N_
 from dttui.tui.screens.dialogs import Dialog
 from dttui.tui.screens.section_items import ItemsButton
+from dttui.tui.widgets.field_label import FieldLabel
 from dttui.tui.widgets.fold import FoldHead, FoldToggled
 from dttui.tui.widgets.prose import Prose
 
@@ -77,7 +78,7 @@ class SectionDialog(Dialog[dict[str, Any]]):
                         yield FoldHead(group, is_open=group not in closed)
                     shown = group
                     with Horizontal(classes="field") as row:
-                        label = Label(Content(clean(_label(field))), classes="field-label")
+                        label = FieldLabel(Content(clean(_label(field))), classes="field-label")
                         label.styles.width = width
                         yield label
                         yield self._widget(index, field)

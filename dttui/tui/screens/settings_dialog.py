@@ -9,7 +9,7 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.widgets import Button, Label, Select
+from textual.widgets import Button, Select
 
 from dttui import locations
 from dttui.i18n import N_, _
@@ -17,6 +17,7 @@ from dttui.sanitize import clean
 from dttui.tui.preferences import Preferences
 from dttui.tui.screens.dialogs import Dialog
 from dttui.tui.screens.keymap import KeymapDialog
+from dttui.tui.widgets.field_label import FieldLabel
 from dttui.tui.widgets.prose import Prose
 
 LABEL_WIDTH = 24
@@ -132,8 +133,8 @@ class SettingsDialog(Dialog[None]):
     def _keys_wanted(self) -> None:
         self.app.push_screen(KeymapDialog(self._preferences))
 
-    def _label(self, text: str) -> Label:
-        label = Label(Content(text), classes="field-label")
+    def _label(self, text: str) -> FieldLabel:
+        label = FieldLabel(Content(text), classes="field-label")
         label.styles.width = LABEL_WIDTH
         return label
 

@@ -11,6 +11,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
 from textual.strip import Strip
+from textual.style import Style as ContentStyle
 from textual.widget import Widget
 
 
@@ -32,6 +33,11 @@ class Part(Enum):
 _LEVELS = "▁▂▃▄▅▆▇█"
 Piece = tuple[str, "Part | str"]
 """Text, and what it is: a Part, or a theme variable of a state."""
+
+
+def linked(text: Content, action: str) -> Content:
+    """Return a text of which a click does an action, as bindings name it."""
+    return text.stylize(ContentStyle.from_meta({"@click": action}))
 
 
 def fit(text: str, width: int, *, right: bool = False) -> str:

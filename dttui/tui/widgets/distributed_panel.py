@@ -9,13 +9,14 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.widgets import Button, Label, Select, Static
+from textual.widgets import Button, Select, Static
 
 from dttui.frameworks import Framework, Unavailable
 from dttui.i18n import _, ngettext
 from dttui.planning import network_note
 from dttui.sanitize import clean
 from dttui.tui.messages import FrameworksWanted, MasterChosen
+from dttui.tui.widgets.field_label import FieldLabel
 from dttui.tui.widgets.prose import Prose
 
 
@@ -31,13 +32,13 @@ class DistributedPanel(Vertical):
     def compose(self) -> ComposeResult:
         """Lay out master and framework, what the chosen framework is for and offers, and the note."""
         with Horizontal(classes="field", id="master-field"):
-            yield Label(_("Master"), classes="field-label")
+            yield FieldLabel(_("Master"), classes="field-label")
             yield Select[str]([], id="master", prompt=_("choose"), compact=True)
         with Horizontal(classes="field"):
-            yield Label(_("Framework"), classes="field-label")
+            yield FieldLabel(_("Framework"), classes="field-label")
             yield Button(_("choose"), id="framework", compact=True)
         with Horizontal(classes="field", id="options-field"):
-            yield Label(_("Options"), classes="field-label")
+            yield FieldLabel(_("Options"), classes="field-label")
             yield Static(id="options-text")
             yield Button(_("Edit"), id="options", action="screen.options", compact=True)
         yield Prose(id="framework-description", markup=False)

@@ -70,20 +70,16 @@ class FindingList(VerticalScroll):
         """Say whether there is more than is seen."""
         self.call_after_refresh(self._say_whether_more)
 
-    def on_focus(self) -> None:
-        """Show the cursor, at the first finding that leads somewhere."""
-        if self._cursor not in self._linked:
-            self._cursor = min(self._linked, default=0)
-        self._mark()
-
-    def on_blur(self) -> None:
-        """Hide the cursor."""
+    def watch_has_focus(self, has_focus: bool) -> None:
+        """Show the cursor where it has the focus, at the first finding that leads somewhere."""
+        super().watch_has_focus(has_focus)
+        self._cursor = min(self._linked, default=0)
         self._mark()
 
     def show(self, findings: Sequence[Finding], leads: Callable[[Finding], bool] = lambda _finding: False) -> None:
         """Say these; `leads` tells of one whether there is somewhere to go to mend it."""
         told = _told(findings)
-        at = self._findings[self._cursor] if self._cursor < len(self._findings) else None
+        at = self._findings[self._cursor] if self.has_focus and self._cursor < len(self._findings) else None
         self._findings = [finding for finding, _line in told]
         self._linked = {i for i, item in enumerate(self._findings) if item is not None and leads(item)}
         self._cursor = self._findings.index(at) if at is not None and at in self._findings else 0

@@ -141,7 +141,7 @@ def header_pieces(columns: list[tuple[Column, int]], width: int, sorted_by: str,
     """Return the names of the columns, with a mark at that by which the rows are sorted."""
     pieces: list[Piece] = [(" " * MARK_WIDTH, Part.MUTED)]
     for column, wide in columns:
-        mark = (" ↑" if is_reversed else " ↓") if column.name == sorted_by else ""
+        mark = (" ▾" if is_reversed else " ▴") if column.name == sorted_by else ""
         pieces.append((fit(_(column.title) + mark, wide) + " " * GAP, Part.MUTED))
     return [*pieces, (fit(_("use, or what is done"), width - used_by(columns)), Part.MUTED)]
 

@@ -10,7 +10,7 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.widgets import Button, Input, Label, Select, Static
+from textual.widgets import Button, Input, Select, Static
 
 from dttui.i18n import _
 from dttui.inventory import Dataset
@@ -18,6 +18,7 @@ from dttui.planning import ProgramKind
 from dttui.sanitize import clean
 from dttui.spec import Container, DatasetRef
 from dttui.tui.messages import FormEdited
+from dttui.tui.widgets.field_label import FieldLabel
 from dttui.tui.widgets.prose import Prose
 
 NO_DATASET = ""
@@ -65,7 +66,7 @@ class JobForm(Vertical):
         yield from _field(_("Python"), _input("python", _("optional: the interpreter")))
         yield from _field(_("Prefix"), _input("prefix", optional.format(example="numactl --localalloc")))
         with Horizontal(classes="field"):
-            yield Label(_("Container"), classes="field-label")
+            yield FieldLabel(_("Container"), classes="field-label")
             yield Static(id="container-text")
             yield Button(_("Edit"), id="container", action="screen.container", compact=True)
         select = Select(self._options(), id="dataset", prompt=_("choose a dataset, or none"), compact=True)
@@ -84,7 +85,7 @@ class JobForm(Vertical):
     def show(self, values: FormValues, kind: ProgramKind) -> None:
         """Fill the fields in."""
         label = {"script": _("Script"), "module": _("Module"), "command": _("Command")}[kind]
-        self.query_one("#program-label", Label).update(Content(label))
+        self.query_one("#program-label", FieldLabel).update(Content(label))
         for selector in ("#per-field", "#per-note"):
             self.query_one(selector).display = kind == "command"
         self._explain(values.per)
@@ -191,5 +192,5 @@ def _field(
     label: str, field: Input | Select[str], label_id: str | None = None, row_id: str | None = None
 ) -> ComposeResult:
     with Horizontal(classes="field", id=row_id):
-        yield Label(label, classes="field-label", id=label_id, markup=False)
+        yield FieldLabel(label, classes="field-label", id=label_id, markup=False)
         yield field

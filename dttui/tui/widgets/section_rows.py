@@ -9,11 +9,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.widgets import Button, Label
+from textual.widgets import Button
 
 from dttui.i18n import _
 from dttui.sanitize import clean
 from dttui.tui.commands import N_
+from dttui.tui.widgets.field_label import FieldLabel
 
 
 class SectionRows(Vertical):
@@ -34,7 +35,7 @@ class SectionRows(Vertical):
         """Lay out a line a section."""
         for key, title in self._rows:
             with Horizontal(classes="field"):
-                yield Label(title, classes="field-label")
+                yield FieldLabel(title, classes="field-label")
                 action = f"screen.section('{key}')"
                 yield Button("", id=f"section-{key}", classes="section", action=action, compact=True)
 
