@@ -62,7 +62,11 @@ class Terminal:
 
     def tmux(self, *arguments: str) -> str:
         """Run a command of tmux on it, and return what that prints."""
-        done = subprocess.run([*self._tmux, *arguments], check=True, capture_output=True, text=True, timeout=120)
+        # Not with what readline has put beside os.environ: COLUMNS and LINES of another terminal.
+        env = dict(os.environ)
+        done = subprocess.run(
+            [*self._tmux, *arguments], check=True, capture_output=True, text=True, timeout=120, env=env
+        )
         return done.stdout
 
 

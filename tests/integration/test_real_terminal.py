@@ -18,6 +18,9 @@ __all__ = ["terminal"]
 
 ANSWER_S = 10.0
 LOOKS = 10
+ACTION_S = 240.0
+UNDER_WAY = "◔"
+"""Stands before what is being done on a host."""
 
 STEPS = """
     echo world size $WORLD_SIZE; i=0
@@ -124,3 +127,48 @@ def test_an_unknown_host_key_and_a_passphrase_are_asked_for_at_the_terminal(
     terminal.wait_for("root@gpu1: Passphrase")  # not the word alone: a warning before it says "passphrase" too
     terminal.press("open sesame", "Enter")
     terminal.wait_for("SUCCEEDED")
+
+
+@pytest.mark.lab
+def test_a_host_gets_an_agent_is_checked_and_loses_the_agent_on_the_screen(
+    terminal: Terminal, lab3: Lab, tmp_path: Path
+) -> None:
+    host, root = lab3["gpu1"], "/var/tmp/of-the-screen"  # Agents in the usual place are those of other tests.
+    inventory = lab3.inventory(tmp_path / "inventory.yaml", agent_root=root)
+    terminal.start("--inventory", inventory)
+    terminal.wait_for("no agent")
+    terminal.press("h")
+    terminal.wait_for("3 without agent")
+    shown = acts(terminal, "d", "Deploy the agent to 1 host?", ["Enter"], "✓ deploy: installed")
+    assert "✗" not in shown
+    host.run(["test", "-d", root])
+    terminal.wait_for("2 without agent")
+    acts(terminal, "c", "", [], "✓ doctor: ")
+    acts(terminal, "x", "Remove the agent from 1 host?", ["Right", "Enter"], "✓ remove agent: removed")
+    terminal.wait_for("3 without agent")
+    assert root not in host.run(["ps", "-eo", "args"]).stdout.decode()
+
+
+def acts(terminal: Terminal, key: str, question: str, answer: list[str], outcome: str) -> str:
+    """Press a key and answer what is asked until an outcome is shown; again where a busy machine has lost a key."""
+
+    def is_told() -> str:
+        shown = terminal.screen()
+        if outcome in shown:
+            return shown
+        if question and question in shown:
+            for step in answer:
+                colours = terminal.colours()
+                terminal.press(step)
+                answers(lambda: terminal.colours() != colours)  # noqa: B023 - asked at once
+            answers(lambda: question not in terminal.screen())
+        elif UNDER_WAY not in shown:
+            terminal.press(key)
+            answers(lambda: terminal.screen() != shown and any(text in terminal.screen() for text in comes))
+        return ""
+
+    comes = [text for text in (question, outcome, UNDER_WAY) if text]
+    try:
+        return wait_until(is_told, outcome, ACTION_S)
+    except AssertionError as error:
+        raise AssertionError(f"{outcome!r} did not come; the screen is\n{terminal.screen()}") from error
