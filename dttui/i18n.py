@@ -142,7 +142,16 @@ def joined(separator: str, parts: Iterable[str]) -> str:
 
 def in_a_row(names: Iterable[str]) -> Message:
     """Return names with what stands between two of them in the language of the moment."""
-    between, parts = msg("{first}, {second}", first="", second=""), list(names)
+    return _between(msg("{first}, {second}", first="", second=""), names)
+
+
+def sentences(parts: Iterable[str]) -> Message:
+    """Return sentences one after another, as the language of the moment has it: Chinese parts them by nothing."""
+    return _between(msg("{first} {second}", first="", second=""), parts)
+
+
+def _between(between: Message, texts: Iterable[str]) -> Message:
+    parts = list(texts)
     values: dict[str, object] = {f"name{number}": part for number, part in enumerate(parts)}
     template = "{between}".join(f"{{{name}}}" for name in values)
     return Message.of(between.join(parts), {"id": template, "values": _plain({**values, "between": between})})

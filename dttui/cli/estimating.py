@@ -12,7 +12,7 @@ from dttui.cli.printing import print_document, print_findings
 from dttui.cli.sources import read_submission
 from dttui.compose import CostQuestion
 from dttui.errors import ExitCode, UsageError
-from dttui.i18n import _, joined
+from dttui.i18n import _, sentences
 from dttui.planning import CLAIMED, HardwareClaim, ModelClaim, Submission, Wish
 from dttui.planning.cost_text import known_models
 
@@ -63,7 +63,7 @@ def show_recommendation(options: Namespace) -> int:
         print_document(document, options.output)
         return ExitCode.OK if advice.candidates else ExitCode.USAGE
     if advice.problem is not None:
-        raise UsageError(advice.problem, joined(" ", advice.ways_out))
+        raise UsageError(advice.problem, sentences(advice.ways_out))
     lines = advice_lines(found)
     if found.edits:
         lines += edit_lines(found.edits[0], [found.framework_problem, found.staying])

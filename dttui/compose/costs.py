@@ -11,7 +11,7 @@ from dttui import locations
 from dttui.compose.draft_answers import AdviceAnswer, CostAnswer, CostQuestion
 from dttui.errors import UsageError
 from dttui.fleet.known_hardware import gpu_types, known_hardware, learned_from_jobs
-from dttui.i18n import _, joined
+from dttui.i18n import _, sentences
 from dttui.planning.advising import advise_job, check_framework, edit_of, shape_is_given
 from dttui.planning.cost.assumptions import (
     CLAIMED,
@@ -195,7 +195,7 @@ def _answer(
     # Stages that are unlike each other can be trained in, by who says how many layers each has.
     if wrong := [problem for problem in problems if problem.field != "layers" or framework is not None]:
         fitting = dict.fromkeys(filter(None, (fitting_text(problem, shape, layout, hardware) for problem in wrong)))
-        hint = joined(" ", fitting) or _("Change the degrees, the batches, or the number of GPUs.")
+        hint = sentences(fitting) or _("Change the degrees, the batches, or the number of GPUs.")
         raise UsageError("; ".join(problem.message for problem in wrong), hint)
     counted = replace(layout, precision=hardware.gpu.nearest(layout.precision))
     result = estimated(shape, counted, hardware, {**inputs, **layout_inputs(counted, declared, hardware)})

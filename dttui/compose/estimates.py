@@ -10,7 +10,7 @@ from dttui.errors import UsageError
 from dttui.fleet.known_hardware import gpu_types, known_hardware
 from dttui.fleet.live import EnvironmentStatus, facts_of
 from dttui.frameworks.registry import context_degree
-from dttui.i18n import _, joined
+from dttui.i18n import _, sentences
 from dttui.inventory.models import Inventory
 from dttui.planning.advising import advise_job
 from dttui.planning.compose_state import ComposeState
@@ -66,7 +66,7 @@ def advise(state: ComposeState, inventory: Inventory, statuses: Statuses) -> Off
     if advice.problem is not None:
         raise UsageError(
             _("no degrees would work: {reason}").format(reason=advice.problem),
-            joined(" ", [*advice.ways_out, _("Tick more environments, or change the model or the batch size.")]),
+            sentences([*advice.ways_out, _("Tick more environments, or change the model or the batch size.")]),
         )
     return Offer(**vars(found), current=_cost(job, roster, inventory))
 

@@ -74,7 +74,7 @@ def check_word(check: Check) -> str:
     """Return a column's heading where it has 8 cells."""
     words = {
         Check.SOFTWARE: _("software"),
-        Check.GPUS: _("GPUs"),
+        Check.GPUS: _("GPU"),
         Check.HEALTH: _("hardware"),
         Check.LIMITS: _("limits"),
         Check.MASTER: _("master"),

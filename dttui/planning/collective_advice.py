@@ -7,7 +7,7 @@ from math import ceil, log2
 
 from dttui.frameworks.base import Framework, JobLayout, LinkFigures, LinkTuning
 from dttui.frameworks.traits import BY_THE_SCRIPT
-from dttui.i18n import _, joined
+from dttui.i18n import _, sentences
 from dttui.planning.cost.collectives import CollectiveChoice, all_reduce_s, bucket_of, rule_text, window_bytes
 from dttui.planning.cost.links import NodeLink, describe_link
 from dttui.planning.cost_text import choice_text, seconds, short
@@ -108,9 +108,7 @@ def _advice(choice: CollectiveChoice, declared: str | None, nodes: int) -> Findi
     hints = [rule] if rule is not None else []
     if declared is not None and declared != choice.algorithm:
         hints.append(_("The job says {declared}.").format(declared=declared))
-    return info(
-        f"advice-{choice.collective.replace('_', '-')}", "communication", choice_text(choice), joined(" ", hints)
-    )
+    return info(f"advice-{choice.collective.replace('_', '-')}", "communication", choice_text(choice), sentences(hints))
 
 
 def check_topology(job: Job, members: Sequence[Member]) -> list[Finding]:

@@ -8,7 +8,7 @@ from math import gcd
 from typing import Any
 
 from dttui.frameworks.registry import context_degree, expert_degree, traits_of
-from dttui.i18n import _, in_a_row, joined
+from dttui.i18n import _, in_a_row, sentences
 from dttui.planning.cost.assumptions import (
     CLAIMED,
     HardwareClaim,
@@ -210,7 +210,7 @@ def is_on_unknown_cpu(members: Sequence[Member], table: GpuTable) -> bool:
 def cpu_remedy(otherwise: str) -> str:
     """Return what to do where there is no estimate for that, beside something else."""
     hint = _("Or describe the CPU in gpus.yaml, with `device: cpu`, and give its type to the simulated GPUs.")
-    return joined(" ", [otherwise, hint])
+    return sentences([otherwise, hint])
 
 
 def _hardware(
@@ -466,7 +466,7 @@ def check_memory(result: Estimate, shape: ModelShape, layout: Layout) -> list[Fi
     else:
         text = _("a GPU needs {low} to {high} GB and has {room}: the model may not fit")
     message = text.format(low=f"{memory.low:.1f}", high=f"{memory.high:.1f}", room=f"{room:.1f}")
-    return [warning("memory", "model", message, joined(" ", hints))]
+    return [warning("memory", "model", message, sentences(hints))]
 
 
 def _what_shrinks(shape: ModelShape, layout: Layout) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from dttui.frameworks import frameworks, get_framework, traits_of
-from dttui.i18n import _, in_a_row, joined, ngettext
+from dttui.i18n import _, in_a_row, ngettext, sentences
 from dttui.inventory.models import LOOPBACK, Environment, Reach
 from dttui.planning.cost.links import NodeLink, describe_link
 from dttui.planning.roster import Member, computing
@@ -113,7 +113,7 @@ def check_network(
         if communication_share is not None:
             share = _("communication takes {share} of a step").format(share=f"{communication_share:.0%}")
             message = _("{what}; {why}").format(what=message, why=share)
-        hint = joined(" ", (_("Choose environments of one zone where you can."), _for_several_zones(members)))
+        hint = sentences((_("Choose environments of one zone where you can."), _for_several_zones(members)))
         findings.append(warning("cross-zone", "cluster.nodes", message, hint))
     findings += _same_machines(members)
     return findings + (_without_address(members) or _master(members)) + _public(members)

@@ -220,7 +220,8 @@ def _health(status: EnvironmentStatus) -> Iterator[tuple[str, Content]]:
         ]
     elif status.reason:
         said = line(without_node(status.reason, environment.name))
-        problems.append(f"{said} → {line(status.hint)}" if status.hint else said)
+        tells_key = status.state is EnvironmentState.NO_AGENT  # The line of the agent does, of this screen.
+        problems.append(f"{said} → {line(status.hint)}" if status.hint and not tells_key else said)
     if facts is not None and facts.gpu_note and not environment.simulated:
         problems.append(line(agent_text(facts.gpu_note, facts.gpu_note_notice)))
     if facts is not None and facts.logout_kills:
@@ -236,7 +237,8 @@ def _told(task: HostTask | None, name: str, now: float) -> tuple[str, Part | str
     if task is None or (not task.is_under_way and elapsed_s(task.at, now) > TASK_S):
         return "", Part.PLAIN
     symbol, colour = _STAGES[task.stage]
-    return f"{symbol} {action_word(task.action)}: {_text_of(task, name)}", colour
+    told = _("{action}: {text}").format(action=action_word(task.action), text=_text_of(task, name))
+    return f"{symbol} {told}", colour
 
 
 def _text_of(task: HostTask, name: str) -> str:
@@ -253,7 +255,7 @@ _STAGES = {
 
 def _task(task: HostTask, name: str) -> Iterator[Content]:
     symbol, colour = _STAGES[task.stage]
-    head = f"{action_word(task.action)}, {symbols.time_of_day(task.at)}: "
+    head = _("{action}, {time}: ").format(action=action_word(task.action), time=symbols.time_of_day(task.at))
     told, hint = _text_of(task, name), symbols.hint(line(task.hint))
     yield Content.assemble((f"{symbol} ", f"bold ${colour}"), (head, "$muted"), told, (hint, "$muted"))
 

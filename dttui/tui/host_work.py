@@ -204,7 +204,8 @@ class HostWork:
             self._fail(name, action, notes, result.hint)
         else:
             outcome = agent_outcome_name(outcome_of(result))
-            self._set(name, HostTask(action, TaskStage.DONE, joined(": ", [outcome, notes]) if notes else outcome))
+            told = _("{outcome}: {notes}").format(outcome=outcome, notes=notes) if notes else outcome
+            self._set(name, HostTask(action, TaskStage.DONE, told))
         if action.changes_agent and not isinstance(result, HostError):
             self._reach(name)
 

@@ -79,7 +79,7 @@ def progress_line(view: JobView, width: int, now: float, *, is_over: bool) -> Co
         is_over: whether the job is.
     """
     found = Content("")
-    for piece in (_done(view, width, now, is_over=is_over), _best(view), _checkpoint(view, now)):
+    for piece in (_done(view, width, now, is_over=is_over), _best(view), _checkpoint(view, now, is_over=is_over)):
         if piece is not None:
             longer = found + Content(_GAP) + piece if found else piece
             found = longer if longer.cell_length <= width else found
@@ -100,8 +100,8 @@ def _done(view: JobView, width: int, now: float, *, is_over: bool) -> Content | 
         steps = _("step {step:,} of {total:,}").format(step=newest.step, total=int(total))
         told += Content.styled(f"  {steps}", "$muted")
     if left and not is_over and progress.remaining_s is not None:
-        until = _("until {time}").format(time=symbols.clock_time(now + progress.remaining_s))
-        told += Content.assemble("  ", (left[0], "bold"), (f", {until}", "$muted"))
+        until = _(", until {time}").format(time=symbols.clock_time(now + progress.remaining_s))
+        told += Content.assemble("  ", (left[0], "bold"), (until, "$muted"))
     return told
 
 
@@ -115,10 +115,14 @@ def _best(view: JobView) -> Content | None:
     return told + Content.styled(" " + _("at step {step:,}").format(step=best.step), "$muted")
 
 
-def _checkpoint(view: JobView, now: float) -> Content | None:
-    """Return when the last checkpoint was written that was told of: at the end of each attempt they are looked at."""
+def _checkpoint(view: JobView, now: float, *, is_over: bool) -> Content | None:
+    """Return when the last checkpoint was written that was told of: at the end of each attempt they are looked at.
+
+    How long ago that was is told while the job goes on: time stands still in one that is over.
+    """
     written = max((item.newest for item in view.saved if item.kind == "checkpoints"), default=None)
     if written is None:
         return None
-    told = _("{time}, {age} ago").format(time=symbols.clock_time(written), age=symbols.age(now - written))
+    time = symbols.clock_time(written)
+    told = time if is_over else _("{time}, {age} ago").format(time=time, age=symbols.age(now - written))
     return Content.assemble((_("last checkpoint") + " ", "$muted"), (told, "bold"))

@@ -19,7 +19,7 @@ from dttui.doctor.models import Remedy
 from dttui.errors import AgentError, HostError, RefusedError, UsageError
 from dttui.fleet.deployment.outcomes import AgentRemoval, Deployment
 from dttui.fleet.states import EnvironmentState
-from dttui.i18n import _
+from dttui.i18n import _, set_language
 from dttui.inventory.models import Environment
 from dttui.rpc.sample_rows import WholeSample
 from dttui.spec.findings import warning
@@ -72,6 +72,10 @@ def test_the_details_tell_how_it_is_reached_what_it_is_and_who_uses_it_since_whe
     away = status(host, EnvironmentState.UNREACHABLE, reason="gpu1: no answer", hint="Look.", heard_at=now - 300)
     assert "heard 5m ago" in host_details(away, None, None).plain
     assert "no answer → Look." in host_details(away, None, None).plain
+    bare = status(host, EnvironmentState.NO_AGENT, reason="gpu1: no agent", hint="dttui agents deploy gpu1")
+    text = host_details(bare, None, None).plain
+    assert f"none; d deploys {OURS}" in text
+    assert "dttui agents deploy" not in text
 
 
 def test_a_check_up_stands_in_the_details_with_its_commands() -> None:
@@ -95,6 +99,9 @@ def test_a_row_tells_what_is_done_and_after_a_while_only_the_details_do() -> Non
     assert "upgraded: 3.1 s" in host_details(known, done, None).plain
     doing = HostTask(HostAction.REMOVE, TaskStage.UNDER_WAY, "connecting", at=1000.0)
     assert host_row(known, doing, 9999.0).said[0] == "◔ remove agent: connecting"
+    set_language("zh")
+    assert host_row(known, done, 1010.0).said[0] == "✓ 部署：upgraded: 3.1 s"
+    assert "部署，" in host_details(known, done, None).plain
 
 
 @pytest.mark.parametrize("width", [40, 80, 120, 200])

@@ -11,7 +11,7 @@ from dtagent.protocol.events import EventKind, JobState, NodeStanding
 from dttui import jobs
 from dttui.engine.attempt_log import AttemptLog
 from dttui.errors import HostError, PreflightError
-from dttui.i18n import Message, _, in_a_row, joined, msg, ngettext, nmsg, retell, set_language, told_now
+from dttui.i18n import Message, _, in_a_row, joined, msg, ngettext, nmsg, retell, sentences, set_language, told_now
 from dttui.jobs import JobDirectory
 from dttui.jobs.board import Board, Judgement
 from dttui.jobs.checks import Check, cells_to_data
@@ -90,6 +90,15 @@ def test_text_before_and_after_a_message_stays_as_it_is() -> None:
     assert message == "gpu3 → gpu1:29517 no route ({0})"
     set_language("zh")
     assert again(message) == "gpu3 → gpu1:29517 无路由 ({0})"
+
+
+def test_sentences_are_parted_as_the_language_has_it() -> None:
+    hints = [_("Look at that path on the host."), _("Look who made it, and remove it.")]
+    told = sentences(hints)
+    assert told == " ".join(hints)
+    set_language("zh")
+    assert told_now(told) == "".join(map(told_now, hints))
+    assert sentences([]) == ""
 
 
 def test_messages_in_a_row_are_each_told_again() -> None:
