@@ -243,7 +243,7 @@ def _told(task: HostTask | None, name: str, now: float) -> tuple[str, Part | str
 
 def _text_of(task: HostTask, name: str) -> str:
     """Return what is told of a host without its name, which stands beside it."""
-    return line(task.text).removeprefix(f"{name}: ")
+    return line(without_node(task.text, name)).removeprefix(f"{name}: ")
 
 
 _STAGES = {

@@ -102,6 +102,11 @@ def test_a_row_tells_what_is_done_and_after_a_while_only_the_details_do() -> Non
     set_language("zh")
     assert host_row(known, done, 1010.0).said[0] == "✓ 部署：upgraded: 3.1 s"
     assert "部署，" in host_details(known, done, None).plain
+    message = _("{host}: there is no agent on this host").format(host="gpu1")
+    failed = HostTask(HostAction.UPGRADE, TaskStage.FAILED, message, at=1000.0)
+    assert host_row(known, failed, 1010.0).said[0] == "✗ 升级：" + message.removeprefix("gpu1："), (
+        "its name stands beside"
+    )
 
 
 @pytest.mark.parametrize("width", [40, 80, 120, 200])
