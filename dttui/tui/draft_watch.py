@@ -11,6 +11,7 @@ from dttui.compose import DraftCost, DraftPreview
 from dttui.inventory import Inventory
 from dttui.planning import Aggregate, Choice, ComposeState, Estimate
 from dttui.planning.aggregate import aggregate
+from dttui.spec.findings import Finding
 
 
 class DraftWatch:
@@ -74,6 +75,12 @@ class DraftWatch:
         if self.is_costed:
             return self.cost.estimate if self.cost is not None else None
         return self.preview.plan.estimate if self.preview.plan is not None else None
+
+    @property
+    def lacks(self) -> tuple[Finding, ...]:
+        """What keeps the draft from being launched, as far as that is known."""
+        plan = self.preview.plan
+        return tuple(self.state.validate() or (plan.errors if plan is not None else ()))
 
     def become(self, state: ComposeState, *, is_cost_kept: bool) -> None:
         """Take the draft as it is now."""

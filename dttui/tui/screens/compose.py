@@ -220,9 +220,7 @@ class ComposeScreen(ComposePages):
 
     def action_mend(self) -> None:
         """Go to the field that mends the first thing that keeps the job from being launched."""
-        plan = self.draft.preview.plan
-        lacks = self.state.validate() or (plan.errors if plan is not None else ())
-        place = next(filter(None, (place_of(finding, self.state) for finding in lacks)), None)
+        place = next(filter(None, (place_of(finding, self.state) for finding in self.draft.lacks)), None)
         if place is not None:
             self._go_to_place(place)
 
@@ -438,8 +436,7 @@ class ComposeScreen(ComposePages):
             refused=self.draft.preview.refused_now,
             estimate=self.draft.estimate,
         )
-        lacks = self.state.validate() or (plan.errors if plan is not None else ())
-        self.query_one("#readiness", Static).update(linked(line, "screen.mend") if lacks else line)
+        self.query_one("#readiness", Static).update(linked(line, "screen.mend") if self.draft.lacks else line)
 
     @work(group="estimate")
     async def _estimate(self) -> None:

@@ -13,7 +13,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.widgets import Static, Tab, TabbedContent, TabPane
+from textual.widgets import Static, TabbedContent, TabPane
 
 from dttui.app import App, JobFollower
 from dttui.diagnosis import Diagnosis
@@ -59,12 +59,8 @@ REMEDY_S = 30.0
 MOST_EVENTS = 500
 NODES_SHARE = 1 / 3
 """Of the screen's lines, that nodes take where it shows more of each rank."""
-
 NODE_PANES = ("usual", "folded", "large")
 """What room the nodes have."""
-
-_TAB_PREFIX = "--content-tab-"
-"""Before the name of a pane in the id of its tab."""
 _SCROLLED = {
     "loss": "#run-plots",
     "logs": "#log",
@@ -249,9 +245,9 @@ class RunScreen(Page[None]):
 
     def on_click(self, event: events.Click) -> None:
         """Go into what a tab shows, as its key does: a click alone chooses the tab."""
-        name = (event.widget.id or "").removeprefix(_TAB_PREFIX) if isinstance(event.widget, Tab) else ""
-        if name in _SCROLLED:
-            self.action_tab(name)
+        for name in _SCROLLED:
+            if self.query_one(TabbedContent).get_tab(name) is event.widget:
+                self.action_tab(name)
 
     @on(TabbedContent.TabActivated)
     def _tab_shown(self, event: TabbedContent.TabActivated) -> None:
