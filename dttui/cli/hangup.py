@@ -60,11 +60,15 @@ class _Terminal(io.FileIO):
 
 def lost_when_gone(stream: TextIO) -> TextIO:
     """Return a stream that writes where another does, or that one where it writes on no terminal."""
-    if not stream.isatty():
+    try:
+        descriptor = stream.fileno()
+    except OSError:  # It is in memory.
+        return stream
+    if not os.isatty(descriptor):
         return stream
     stream.flush()
     return io.TextIOWrapper(
-        io.BufferedWriter(_Terminal(stream.fileno(), "w", closefd=False)),
+        io.BufferedWriter(_Terminal(descriptor, "w", closefd=False)),
         stream.encoding,
         stream.errors,
         line_buffering=True,

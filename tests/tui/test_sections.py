@@ -12,7 +12,8 @@ from dttui.tui.screens.compose import ComposeScreen
 from dttui.tui.screens.guide import GuideDialog
 from dttui.tui.screens.section import SectionDialog
 from dttui.tui.screens.section_items import ItemsDialog
-from dttui.tui.widgets.finding_list import FindingList, FindingText
+from dttui.tui.widgets.finding_list import FindingList
+from dttui.tui.widgets.paragraphs import Paragraphs
 from dttui.tui.widgets.fold import FoldHead
 from tests.tui.composing import PAIR, SEVEN, SIZE, screen_of
 from tests.tui.fake_fleet import job, make_app
@@ -124,11 +125,11 @@ async def test_from_a_finding_a_person_comes_to_the_field_that_mends_it() -> Non
         assert "does not divide" in text_of(app, "#findings-text")
         await pilot.press("n")
         assert app.screen.query_one(FindingList).has_focus
-        assert app.screen.query_one(FindingText).cursor == 0
+        assert app.screen.query_one("#findings-text", Paragraphs).cursor == 0
         await pilot.press("down", "escape")
         await settle(app, pilot)
         await pilot.press("n")
-        assert app.screen.query_one(FindingText).cursor == 0, "it begins with the gravest"
+        assert app.screen.query_one("#findings-text", Paragraphs).cursor == 0, "it begins with the gravest"
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, SectionDialog), "the section is open")
         await settle(app, pilot)

@@ -34,7 +34,7 @@ class KeepsTyped(Protocol):
     """Texts of fields, by dialog and id."""
 
 
-class Dialog(Page[ResultT], ModalScreen[ResultT]):
+class Dialog(ModalScreen[ResultT], Page[ResultT]):
     """A box over the screen; escape closes it without an answer."""
 
     DEFAULT_CLASSES = "dialog"

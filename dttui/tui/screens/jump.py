@@ -32,7 +32,7 @@ class JumpPlace:
     widget: Widget
 
 
-class JumpScreen(Page[Widget], ModalScreen[Widget]):
+class JumpScreen(ModalScreen[Widget], Page[Widget]):
     """Lies over a screen; any other key closes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -20,7 +20,8 @@ class Paragraphs(Prose):
 
         index: int
 
-    _cursor: int | None = None
+    cursor: int | None = None
+    """Of the paragraph that the cursor is on."""
     _wrapped: tuple[Content, int, list[list[Content]]] | None = None
     """The lines of each paragraph of a text, for a width."""
 
@@ -28,12 +29,12 @@ class Paragraphs(Prose):
         """Return the lines, with those under the cursor marked."""
         lines: list[Content] = []
         for index, found in enumerate(self._paragraphs()):
-            lines += [item.stylize("on $row-cursor") for item in found] if index == self._cursor else found
+            lines += [item.stylize("on $row-cursor") for item in found] if index == self.cursor else found
         return Content("\n").join(lines)
 
     def mark(self, index: int | None) -> None:
         """Put the cursor on a paragraph; `None` for no cursor."""
-        self._cursor = index
+        self.cursor = index
         self.refresh()
 
     def place_of(self, index: int) -> tuple[int, int]:
