@@ -13,8 +13,8 @@ from dttui.tui.screens.guide import GuideDialog
 from dttui.tui.screens.section import SectionDialog
 from dttui.tui.screens.section_items import ItemsDialog
 from dttui.tui.widgets.finding_list import FindingList
-from dttui.tui.widgets.paragraphs import Paragraphs
 from dttui.tui.widgets.fold import FoldHead
+from dttui.tui.widgets.paragraphs import Paragraphs
 from tests.tui.composing import PAIR, SEVEN, SIZE, screen_of
 from tests.tui.fake_fleet import job, make_app
 from tests.tui.looking import screen_text, settle, text_of, toasts, until
