@@ -115,6 +115,8 @@ async def _attach(options: Namespace) -> int:
     if follower.is_over:
         if App().revive(directory, cleans_up=True):
             for pause_s in shown_to_the_end(follower, printer, is_new=True):
+                if interrupts.left:
+                    break
                 await asyncio.sleep(pause_s)
     else:
         await follow_job(follower, printer, interrupts)

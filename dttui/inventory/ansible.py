@@ -141,9 +141,9 @@ def _fields(
             hint = _("Only Ansible can fill it in: ansible-inventory --list --yaml writes a file without templates.")
             problems.append(said.problem(setting.mark, message, hint, origin))
             continue
-        if key == "local" and value not in ("local", "ansible.builtin.local", *_BY_SSH):
+        if key == "local" and value is not None and value not in ("local", "ansible.builtin.local", *_BY_SSH):
             message = _("{host} is reached by neither SSH nor here: {way}").format(
-                host=printable(host), way=printable(value)
+                host=printable(host), way=shown(value)
             )
             hint = _("Write it into an inventory of dttui's own, with `exec`: the command that reaches it.")
             problems.append(said.problem(setting.mark, message, hint, origin))

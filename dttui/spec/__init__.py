@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from dttui.spec.problems import printable as printable
     from dttui.spec.problems import shown as shown
     from dttui.spec.problems import text_width as text_width
+    from dttui.spec.problems import with_hint as with_hint
     from dttui.spec.quantities import format_bytes as format_bytes
     from dttui.spec.quantities import parse_bytes as parse_bytes
     from dttui.spec.severity import Severity as Severity

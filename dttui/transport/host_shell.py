@@ -77,7 +77,12 @@ async def open_shell(shell: HostShell) -> int:
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
         process = await asyncio.create_subprocess_exec(*shell.argv, cwd=shell.directory, env=for_a_process())
-        return await process.wait()
+        try:
+            return await process.wait()
+        except asyncio.CancelledError:
+            process.terminate()
+            await process.wait()
+            raise
     except OSError as fault:
         message = _("{host}: {program} cannot be started on this machine: {reason}").format(
             host=shell.name, program=shell.argv[0], reason=fault.strerror or fault

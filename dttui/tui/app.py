@@ -224,7 +224,7 @@ class DttuiApp(AppWays):
         self.set_interval(KEEP_S, self.drafts.look)
         if isinstance(self.screen, OpeningScreen):
             await self.switch_screen(self._compose())
-        else:
+        elif len(self.screen_stack) == 1:  # Else another inventory was chosen meanwhile.
             await self.push_screen(self._compose())
         if self.options.attach is not None:
             self._watch(self.options.attach, just_launched=False)
@@ -414,11 +414,11 @@ class DttuiApp(AppWays):
         self.fleet = self._make_fleet()
         self.fleet.start()
         was_on_hosts = self.screen.id == HOSTS
-        while not isinstance(self.screen, ComposeScreen):
+        while len(self.screen_stack) > 2 and not isinstance(self.screen, ComposeScreen):  # Or it is being imported yet.
             await self.pop_screen()
         before, after = self.screen, self._compose()
         await self.switch_screen(after)
-        if keeps_draft:
+        if keeps_draft and isinstance(before, ComposeScreen):
             after.go_on_from(before)
         if was_on_hosts:
             self.action_hosts()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from dttui.i18n import _, ngettext
+from dttui.i18n import _, in_a_row, ngettext
 from dttui.spec import did_you_mean
 
 RowT = TypeVar("RowT")
@@ -128,7 +128,7 @@ def ordered(rows: Iterable[RowT], key: Callable[[RowT], Any], *, is_reversed: bo
 
 def marks_told(marked: Collection[str], shown: Iterable[str]) -> str:
     """Return how many rows are marked, those that a filter hides among them."""
-    told = ngettext("{count} marked", "{count} marked", len(marked)).format(count=len(marked))
+    told = [ngettext("{count} marked", "{count} marked", len(marked)).format(count=len(marked))]
     if hidden := len(set(marked).difference(shown)):
-        told += ", " + _("{count} of them not shown").format(count=hidden)
-    return told
+        told.append(_("{count} of them not shown").format(count=hidden))
+    return in_a_row(told)

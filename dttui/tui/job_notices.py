@@ -13,6 +13,7 @@ from textual.app import App
 from dttui import jobs
 from dttui.jobs import JobBrief, JobDirectory, JobSummary
 from dttui.tui import symbols, terminal_notices
+from dttui.tui.resting import is_lent_out
 from dttui.tui.rows import line
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class JobNotices:
 
     def _write(self, text: str) -> None:
         driver = self._app._driver  # noqa: SLF001 - as Textual's own `bell` does; it has no public name
-        if text and driver is not None and not self._app.is_headless:
+        if text and driver is not None and not (self._app.is_headless or is_lent_out(self._app)):
             driver.write(text)
 
 

@@ -15,7 +15,7 @@ from dttui import locations
 from dttui.errors import DttuiError
 from dttui.i18n import _, set_language
 from dttui.sanitize import clean
-from dttui.spec import Problem
+from dttui.spec import Problem, with_hint
 from dttui.tui.bindings import KeymapFault, all_bindings, checked_keymap
 from dttui.tui.settings import Settings, read_settings, with_setting
 from dttui.tui.terminal_filters import filters_for
@@ -110,7 +110,9 @@ class Preferences:
         async with self._turn:
             wanted = with_setting(self.settings, path, value)
             if path[0] == "keymap" and (fault := self._fault(wanted, path[1])) is not None:
-                app.notify(clean(f"{fault.message}. {fault.hint}"), severity="warning", markup=False, timeout=FAULT_S)
+                app.notify(
+                    clean(with_hint(fault.message, fault.hint)), severity="warning", markup=False, timeout=FAULT_S
+                )
                 return
             self._file = replace(self._file, settings=wanted, problems=())
             await self._save(app, path, value)

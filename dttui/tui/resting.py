@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from textual.app import App
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import Widget
@@ -26,6 +27,15 @@ def every(widget: Widget, seconds: float, look: Callable[[], object]) -> Timer:
             widget.call_next(look)
 
     return widget.set_interval(seconds, look_unless_covered)
+
+
+LENT = "shell"
+"""Group of the workers that lend the terminal to another program."""
+
+
+def is_lent_out(app: App[Any]) -> bool:
+    """Whether the terminal is another program's for now: nothing may be written there."""
+    return any(worker.group == LENT and not worker.is_finished for worker in app.workers)
 
 
 def is_covered(screen: Screen[Any]) -> bool:

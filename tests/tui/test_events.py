@@ -69,7 +69,8 @@ async def test_enter_goes_from_an_event_to_the_log_of_its_rank_at_its_time_and_f
     writer = job_files.running(job(*CHOSEN), inventory)
     writer.rank_failed(NODE, 13, "rank 13 broke")
     writer.finding("warning", "the job file says nothing of it")
-    now = datetime.now().timestamp()
+    (broken,) = writer.directory.read_events(EventKind.RANK_FAILED)
+    now = broken.time
     stamps = [datetime.fromtimestamp(now + 60 * minute).strftime("%Y-%m-%d %H:%M:%S") for minute in range(-60, 60)]
     writer.logs(NODE, "13.err", *(f"{stamp} line {number}" for number, stamp in enumerate(stamps)))
     app = make_app(inventory, attach=writer.directory)

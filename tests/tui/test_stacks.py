@@ -47,7 +47,7 @@ async def test_ranks_that_stand_at_one_place_are_told_together(monkeypatch: pyte
         assert shown.count("all_reduce distributed_c10d.py:9") == 1
         assert "main [/foo] train.py:88" in shown
         await pilot.press("r")
-        await until(pilot, lambda: "no controller is there. dttui attach" in screen_text(app), "why not")
+        await until(pilot, lambda: "no controller is there; dttui attach" in screen_text(app), "why not")
         await pilot.press("escape")
         await settle(app, pilot)
         assert not isinstance(app.screen, StacksDialog)

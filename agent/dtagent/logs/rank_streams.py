@@ -27,7 +27,8 @@ class RankStreams:
     def names(self) -> dict[int, list[str]]:
         """Return the logs that there are by rank; those of dttui's own launcher are none."""
         if not self._is_started and self._files.start.exists():  # An attempt runs a moment before that is written.
-            self._first_rank, self._is_started = _first_own_rank(self._files), True
+            with contextlib.suppress(OSError):  # No file handles at the moment: the next look may have one.
+                self._first_rank, self._is_started = _first_own_rank(self._files), True
         found: dict[int, list[str]] = {}
         with contextlib.suppress(FileNotFoundError):
             for name in sorted(os.listdir(self._files.logs)):
@@ -42,10 +43,10 @@ class RankStreams:
 
 
 def _first_own_rank(files: AttemptFiles) -> int | None:
-    """Return the first rank of a node whose command starts its own ranks; `None` where dttui starts them."""
+    """Return the first rank of a node whose command starts its own; `None` where dttui starts them. Raises OSError."""
     try:
         told = untrusted_files.read_object(files.start, untrusted_files.RECORD_BYTES)
         ranks = [str(process["env"].get(RANKS, "")).partition(":")[0] for process in told["processes"]]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (untrusted_files.UnusableFileError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return next((int(rank) for rank in ranks if re.fullmatch(r"[0-9]{1,7}", rank)), None)

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from textual import on, work
 
 from dttui.errors import DttuiError
-from dttui.i18n import _, ngettext
+from dttui.i18n import _, ngettext, sentences
 from dttui.jobs import JobDirectory, JobView, PastLogs, parse_since, save_lines
+from dttui.spec import with_hint
 from dttui.tui.log_feed import LogFeed, Takes
 from dttui.tui.messages import LogChosen, LogSaveWanted, LogTimeChosen
 from dttui.tui.rows import line
@@ -115,7 +116,7 @@ class JobLogs(LogPanel):
         try:
             moment = parse_since(event.text, time.time(), _("time"))
         except DttuiError as error:
-            self.notify(line(f"{error.message}. {error.hint}"), severity="error", markup=False)
+            self.notify(line(with_hint(error.message, error.hint)), severity="error", markup=False)
             return
         if self._feed is not None:
             self._go_to(self._feed, moment, from_end=False)
@@ -130,7 +131,7 @@ class JobLogs(LogPanel):
                 _("No line carries a time from then on.") if has_times else _("No line of this log carries a time.")
             ]
             told += [_("Its end is shown.")] if from_end else []
-            self.notify(" ".join(told), severity="warning", markup=False)
+            self.notify(sentences(told), severity="warning", markup=False)
         elif feed is self._feed:
             self.view.go_to(found)
 
@@ -152,7 +153,7 @@ class JobLogs(LogPanel):
         try:
             count = await asyncio.to_thread(save_lines, feed.store, path, self.view.numbers())
         except DttuiError as error:
-            self.notify(line(f"{error.message}. {error.hint}"), severity="error", markup=False)
+            self.notify(line(with_hint(error.message, error.hint)), severity="error", markup=False)
             return
         told = ngettext("{count:,} line saved in {path}", "{count:,} lines saved in {path}", count)
         self.notify(line(told.format(count=count, path=path)), markup=False)

@@ -19,6 +19,7 @@ from dttui.app import App, RemovableJob
 from dttui.errors import DttuiError
 from dttui.i18n import _, ngettext
 from dttui.jobs import JobDirectory, JobEntry
+from dttui.spec import with_hint
 from dttui.tui.commands import N_
 from dttui.tui.filter_terms import marks_told
 from dttui.tui.job_rows import GREATEST_FIRST, TERMS, arranged_jobs, by_id, counts, job_detail
@@ -293,7 +294,7 @@ class JobsScreen(Page[None]):
             try:
                 found += self._face.removable([name])
             except DttuiError as error:
-                kept.append(line(f"{error.message}. {error.hint}"))
+                kept.append(line(with_hint(error.message, error.hint)))
         return found, kept
 
     def _remove(self, removals: Sequence[RemovableJob]) -> tuple[list[RemovableJob], list[str]]:
@@ -304,7 +305,7 @@ class JobsScreen(Page[None]):
                 self._face.remove(removal)
                 gone.append(removal)
             except DttuiError as error:
-                trouble.append(line(f"{error.message}. {error.hint}"))
+                trouble.append(line(with_hint(error.message, error.hint)))
         return gone, trouble
 
     def _meant(self) -> list[str]:

@@ -116,13 +116,14 @@ class OpenDialog(Dialog[str]):
         if at is not None:
             self._open(self._paths[at])
         elif typed := self.query_one(Input).value.strip():
-            self._open(Path(typed), is_part=bool(self._paths) and self._found_for.strip() == typed)
+            is_part = bool(self._paths) and self._found_for.strip() == typed
+            self._open(Path(typed), self._paths[0] if is_part else None)
 
     @work(group="open", exclusive=True)
-    async def _open(self, path: Path, *, is_part: bool = False) -> None:
+    async def _open(self, path: Path, found: Path | None = None) -> None:
         """Give a file; of a directory show what is in it. What is only part of a name stands for the first found."""
-        if is_part and not await asyncio.to_thread(documents.is_there, path):
-            path = self._paths[0]
+        if found is not None and not await asyncio.to_thread(documents.is_there, path):
+            path = found
         if not await asyncio.to_thread(documents.is_directory, path):
             self.dismiss(str(path))
             return

@@ -10,7 +10,9 @@ from textual.app import App
 
 from dttui.app import App as Face
 from dttui.errors import DttuiError
+from dttui.i18n import _
 from dttui.jobs import JobDirectory
+from dttui.spec import with_hint
 from dttui.tui.messages import JobLaunched
 from dttui.tui.rows import line
 from dttui.tui.screens.job_dialogs import rerun_dialog
@@ -18,6 +20,7 @@ from dttui.tui.screens.job_dialogs import rerun_dialog
 if TYPE_CHECKING:
     from dttui.planning import Plan, Submission
 
+GROUP = "rerun"
 REMEDY_S = 30.0
 """For which is told why it cannot be; there is a remedy to read."""
 Launcher = Callable[["Submission", "Plan"], JobDirectory]
@@ -41,7 +44,10 @@ def rerun(
         if begun is not None:
             app.post_message(JobLaunched(begun))
 
-    app.run_worker(ask_and_launch(), group="rerun", exclusive=True)
+    if any(worker.group == GROUP and not worker.is_finished for worker in app.workers):
+        app.notify(_("Another job is just being launched again."), markup=False)
+        return
+    app.run_worker(ask_and_launch(), group=GROUP)
 
 
 async def _rerun(
@@ -57,8 +63,7 @@ async def _rerun(
         return face.submit(submission, plan, starts_another=True).directory
 
     def tell(message: str, hint: str) -> None:
-        told = f"{message}. {hint}" if hint else message
-        app.notify(line(told), severity="warning", markup=False, timeout=REMEDY_S)
+        app.notify(line(with_hint(message, hint)), severity="warning", markup=False, timeout=REMEDY_S)
 
     try:
         submission, plan, changed = await asyncio.to_thread(planned)

@@ -21,6 +21,7 @@ from dttui.errors import DttuiError, NotFinishedError
 from dttui.i18n import _
 from dttui.jobs import ChosenPlots, EarlierRun, JobDirectory, JobView, PastLogs, board_widths
 from dttui.sanitize import clean
+from dttui.spec import with_hint
 from dttui.timestamps import elapsed_s
 from dttui.tui import symbols
 from dttui.tui.attachments import Attachments
@@ -277,12 +278,11 @@ class RunScreen(Page[None]):
         self.action_tab("logs")
         logs.choose(found)
 
-    @work(group="shell", exclusive=True)
-    async def action_shell(self) -> None:
+    def action_shell(self) -> None:
         """Step aside for a shell on the node under the cursor."""
         row = self.query_one(NodeGrid).cursor
         if row < len(self._names):
-            await use_shell(self.app, self._face, self.directory, self.view.nodes[self._names[row]])
+            use_shell(self.app, self._face, self.directory, self.view.nodes[self._names[row]])
 
     def action_restart(self) -> None:
         """Ask, and have the job go on as another one."""
@@ -319,7 +319,7 @@ class RunScreen(Page[None]):
                 self._notify_of(hangs)
 
     def _notify_of(self, error: DttuiError) -> None:
-        told = clean(f"{error.message}. {error.hint}")
+        told = clean(with_hint(error.message, error.hint))
         self.notify(told, severity="error", markup=False, timeout=REMEDY_S)
 
     async def _still_stoppable(self) -> Question | str:
@@ -438,7 +438,7 @@ class RunScreen(Page[None]):
         return [event for event in self.view.events if event.kind is not EventKind.OUTCOME]
 
     def _show_events(self) -> None:
-        events, first = self._told_events, max(0, len(self._told_events) - MOST_EVENTS)
+        first = max(0, len(events := self._told_events) - MOST_EVENTS)
         self.query_one(EventList).show([event_line(event) for event in events[first:]], first)
 
     def _refresh_why(self) -> None:

@@ -14,6 +14,7 @@ from textual.content import Content
 from dttui.diagnosis.stack_report import NodeStacks, stack_lines, summary
 from dttui.errors import DttuiError
 from dttui.i18n import _
+from dttui.spec import with_hint
 from dttui.tui.commands import N_
 from dttui.tui.rows import line
 from dttui.tui.screens.dialogs import Dialog
@@ -50,7 +51,7 @@ class StacksDialog(Dialog[None]):
         try:
             found = await self._ask()
         except DttuiError as error:
-            said.show(Content.styled(line(f"{error.message}. {error.hint}"), "$error"))
+            said.show(Content.styled(line(with_hint(error.message, error.hint)), "$error"))
         else:
             said.show(_told(found))
 

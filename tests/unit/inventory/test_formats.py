@@ -11,7 +11,7 @@ import pytest
 
 from dttui.cli.sources import read_inventory
 from dttui.errors import UsageError
-from dttui.inventory import Environment, Inventory, add_environments, load_inventory, parse_inventory
+from dttui.inventory import Environment, Inventory, Reach, add_environments, load_inventory, parse_inventory
 from dttui.inventory.ranges import MAX_HOSTS, RangeError, expand_ansible, expand_slurm
 from dttui.inventory.slurm import slurm_inventory
 from dttui.spec.problems import DocumentError, format_path
@@ -128,6 +128,13 @@ def test_such_text_is_ini(text: str) -> None:
     assert isinstance(outcome(text), Inventory)
 
 
+def test_a_connection_that_is_not_said_is_the_usual_one() -> None:
+    found = outcome("g:\n  hosts:\n    a: {ansible_connection: }\n    b: {ansible_connection: smart}\n")
+    assert isinstance(found, Inventory)
+    assert [item.reach for item in found.environments] == [Reach.SSH, Reach.SSH]
+    assert told("g: {hosts: {a: {ansible_connection: 7}}}\n")[0][3] == "a is reached by neither SSH nor here: 7"
+
+
 @pytest.mark.parametrize(
     ("text", "problems"),
     [
@@ -135,7 +142,7 @@ def test_such_text_is_ini(text: str) -> None:
         ("[a]\nx ansible_host={{ip}}\n", [(2, 3, "x.ansible_host", 'ansible_host is a template: "{{ip}}"')]),
         (
             "[a]\nx ansible_connection=kubectl\n",
-            [(2, 3, "x.ansible_connection", "x is reached by neither SSH nor here: kubectl")],
+            [(2, 3, "x.ansible_connection", 'x is reached by neither SSH nor here: "kubectl"')],
         ),
         ("[a]\nx ansible_host=-oEvil\n", [(2, 3, "x.ansible_host", None)]),
         ("[a]\nx y\n", [(2, 3, "", 'expected NAME=VALUE, found "y"')]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shlex
 import subprocess
@@ -13,6 +14,7 @@ from dttui import locations
 from dttui.errors import HostUnreachableError
 from dttui.inventory.models import Environment
 from dttui.transport.host_shell import HostShell, host_shell, open_shell
+from tests.waiting import until
 
 JOB = "gpt-1130-153206-ab12"
 CHECKPOINTS = f"/var/tmp/dtagent-7/jobs/{JOB}/0/checkpoints"
@@ -94,3 +96,14 @@ async def test_a_shell_ends_with_its_status_and_one_that_is_not_there_says_so(
     assert capfd.readouterr().out.splitlines() == ["a shell on a; `exit` leads back", "/"]
     with pytest.raises(HostUnreachableError, match="no-such-program cannot be started"):
         await open_shell(HostShell("a", ("no-such-program",)))
+
+
+async def test_a_shell_that_nobody_waits_for_any_more_is_ended(tmp_path: Path) -> None:
+    started = tmp_path / "pid"
+    script = f"echo $$ > {started}.new; mv {started}.new {started}; exec sleep 600"
+    using = asyncio.create_task(open_shell(HostShell("a", ("/bin/sh", "-c", script))))
+    await until(started.exists, "it has begun")
+    using.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await using
+    assert not os.path.exists(f"/proc/{started.read_text().strip()}")
