@@ -8,6 +8,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dttui import locations
@@ -106,4 +107,4 @@ async def test_a_shell_that_nobody_waits_for_any_more_is_ended(tmp_path: Path) -
     using.cancel()
     with pytest.raises(asyncio.CancelledError):
         await using
-    assert not os.path.exists(f"/proc/{started.read_text().strip()}")
+    assert not psutil.pid_exists(int(started.read_text()))
