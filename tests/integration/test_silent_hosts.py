@@ -15,6 +15,7 @@ from dtagent.protocol.events import EventKind
 
 from dttui import jobs
 from dttui.cli.arguments import BOUNDED
+from dttui.cli.conflicts import OF_FILES
 from dttui.errors import ExitCode
 from dttui.inventory import load_inventory
 from dttui.jobs.event_log import EventLog
@@ -89,7 +90,8 @@ class Silence:
         """Return the exit code of a bounded call, how long it took, and what it said."""
         words = [word.format(**self._words) for word in line.split()]
         at = words.index("--") if "--" in words else len(words)
-        options = ["--inventory", str(self._inventory), "--timeout", f"{LIMIT_S}s"]
+        options = [] if words[0] in OF_FILES else ["--inventory", str(self._inventory)]
+        options += ["--timeout", f"{LIMIT_S}s"]
         began = time.monotonic()
         done = dttui(*words[:at], *options, *words[at:])
         return done.returncode, time.monotonic() - began, done.stderr

@@ -132,7 +132,7 @@ def test_a_connection_that_is_not_said_is_the_usual_one() -> None:
     found = outcome("g:\n  hosts:\n    a: {ansible_connection: }\n    b: {ansible_connection: smart}\n")
     assert isinstance(found, Inventory)
     assert [item.reach for item in found.environments] == [Reach.SSH, Reach.SSH]
-    assert told("g: {hosts: {a: {ansible_connection: 7}}}\n")[0][3] == "a is reached by neither SSH nor here: 7"
+    assert told("g: {hosts: {a: {ansible_connection: 7}}}\n")[0][3] == 'a is reached by neither SSH nor here: "7"'
 
 
 @pytest.mark.parametrize(
