@@ -112,7 +112,17 @@ def pytest_sessionfinish() -> None:
 
 
 _PREFIXES = ("DTTUI_", "XDG_", "TEXTUAL", "LC_")
-_NAMES = ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "LANG", "LANGUAGE", "SSH_AUTH_SOCK", "SSH_ASKPASS")
+_NAMES = (
+    "COLUMNS",
+    "LINES",
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "COLORTERM",
+    "LANG",
+    "LANGUAGE",
+    "SSH_AUTH_SOCK",
+    "SSH_ASKPASS",
+)
 
 
 @pytest.fixture(scope="session")

@@ -139,12 +139,12 @@ def test_a_host_gets_an_agent_is_checked_and_loses_the_agent_on_the_screen(
     terminal.wait_for("no agent")
     terminal.press("h")
     terminal.wait_for("3 without agent")
-    shown = acts(terminal, "d", "Deploy the agent to 1 host?", ["Enter"], "✓ deploy: ")
+    shown = acts(terminal, "d", "Deploy the agent to 1 host?", ["Enter"], "✓ deploy: installed")
     assert "✗" not in shown
     host.run(["test", "-d", root])
     terminal.wait_for("2 without agent")
     acts(terminal, "c", "", [], "✓ doctor: ")
-    acts(terminal, "x", "Remove the agent from 1 host?", ["Right", "Enter"], "✓ remove agent: ")
+    acts(terminal, "x", "Remove the agent from 1 host?", ["Right", "Enter"], "✓ remove agent: removed")
     terminal.wait_for("3 without agent")
     assert root not in host.run(["ps", "-eo", "args"]).stdout.decode()
 
