@@ -63,13 +63,13 @@ ON_DISKS = (
         (_GOES_ON,),
         thorough={_SHARED: ""},
     ),
-    OnDisks("supervisor killed", (_JOURNAL,), (_GOES_ON,), thorough={_GOES_ON: "the supervisor's"}),
+    OnDisks("supervisor killed", (_JOURNAL,), (_GOES_ON,)),
     OnDisks(
         "a host off",
         (_OUTLIVES,),
         (_OUTLIVES_APART,),
         (_SPARE,),
-        thorough={_OUTLIVES_APART: "", _SPARE: "another than the master's"},
+        thorough={_OUTLIVES_APART: ""},
     ),
     OnDisks(
         "the master's host off",
@@ -101,7 +101,6 @@ ON_DISKS = (
         "a checkpoint with bits changed",
         (f"{_AMID}test_a_checkpoint_in_which_bits_have_changed_is_not_trained_on_from",),
         (_BITS,),
-        thorough={_BITS: ""},
     ),
     OnDisks(
         "a checkpoint on a full disk",
@@ -118,12 +117,7 @@ ON_DISKS = (
             _RECORDS,
         ),
         "a shared directory with checkpoints in it; own disks: any phase but the first",
-        {
-            _RECORDS: "seven of eight records",
-            f"{_RECOVERY}test_a_controller_killed_while_a_spare_takes_over_is_followed_by_one_that_goes_on": (
-                "while it is waited for, in the second launch"
-            ),
-        },
+        {_RECORDS: "three of four records"},
     ),
     OnDisks(
         "the login node restarted in a recovery",

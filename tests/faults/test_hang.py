@@ -167,9 +167,7 @@ def wait_until_told(directory: JobDirectory, how: str) -> None:
     wait_until(is_told, f"{KINDS[how]}", 60)
 
 
-@pytest.mark.parametrize(
-    "how", [pytest.param(how, marks=pytest.mark.thorough) if how in ("skip", "size") else how for how in KINDS]
-)
+@pytest.mark.parametrize("how", KINDS)
 def test_each_rank_is_told_where_it_stands_and_the_one_that_the_others_wait_for_is_named(
     how: str, lab: Lab, tmp_path: Path
 ) -> None:

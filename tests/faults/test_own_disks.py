@@ -208,13 +208,7 @@ def parent(host: Host, pid: int) -> int:
     return int(text.rpartition(") ")[2].split()[1])
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(kill_launcher, id="torchrun"),
-        pytest.param(kill_supervisor, id="supervisor", marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.parametrize("fault", [kill_launcher, kill_supervisor], ids=["torchrun", "supervisor"])
 def test_a_training_goes_on_from_its_own_disks_as_if_nothing_had_been(
     fault: Callable[[Training], None], lab: Lab, whole: Whole, tmp_path: Path
 ) -> None:
@@ -267,7 +261,6 @@ def rot(path: Path) -> None:
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-@pytest.mark.thorough
 def test_where_bits_have_changed_a_copy_is_trained_on_from_and_where_its_have_too_the_checkpoint_before(
     lab: Lab, whole: Whole, tmp_path: Path
 ) -> None:

@@ -205,7 +205,7 @@ def test_a_training_whose_torchrun_is_killed_goes_on_from_its_checkpoint(tmp_pat
     assert processes_with(f"DTTUI_JOB_ID={directory.job_id}") == []
 
 
-@pytest.mark.parametrize("lost", [pytest.param("gpu2", marks=pytest.mark.thorough), "gpu1"])
+@pytest.mark.parametrize("lost", ["gpu2", "gpu1"])
 def test_a_spare_takes_the_place_of_a_host_that_is_off_the_masters_too(lost: str, lab: Lab, tmp_path: Path) -> None:
     """Over within 240 s; what comes to be of the lost host is told."""
     left = {"gpu1": "gpu2", "gpu2": "gpu1"}[lost]
@@ -294,13 +294,7 @@ def test_the_only_host_of_a_job_is_replaced_where_a_spare_shows_that_it_is_not_u
     assert [node["name"] for node in _nodes(directory, 1)] == ["gpu3"]
 
 
-@pytest.mark.parametrize(
-    "moment",
-    [
-        *(pytest.param(moment, marks=pytest.mark.thorough) for moment in ("the wait", "the second launch")),
-        "the second run",
-    ],
-)
+@pytest.mark.parametrize("moment", ["the wait", "the second launch", "the second run"])
 def test_a_controller_killed_while_a_spare_takes_over_is_followed_by_one_that_goes_on(
     moment: str, lab: Lab, tmp_path: Path
 ) -> None:

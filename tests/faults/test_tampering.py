@@ -115,7 +115,7 @@ def test_no_code_runs_of_who_writes_to_the_rendezvous(deployed: Lab, breakable_l
     assert_it_went_well_or_was_told(attacked, result)
 
 
-@pytest.mark.parametrize("deed", ["hold", pytest.param("delay", marks=pytest.mark.thorough), "flood"])
+@pytest.mark.parametrize("deed", ["hold", "delay", "flood"])
 def test_a_rendezvous_that_is_disturbed_holds_or_its_end_is_told(
     deed: str, deployed: Lab, breakable_lab3: Lab, tmp_path: Path
 ) -> None:

@@ -320,7 +320,7 @@ def _under_its_launcher(directory: Path, python: Path, env: dict[str, str], *, a
     ("name", "kind"),
     [
         pytest.param("ddp", "MULTI_GPU", marks=pytest.mark.thorough),
-        pytest.param("fsdp-1", "FSDP", marks=pytest.mark.thorough),
+        ("fsdp-1", "FSDP"),
         pytest.param("fsdp-2", "FSDP", marks=pytest.mark.thorough),
         pytest.param("hybrid", "FSDP", marks=pytest.mark.thorough),
         pytest.param("zero-2", "DEEPSPEED", marks=pytest.mark.thorough),

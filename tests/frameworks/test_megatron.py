@@ -116,7 +116,6 @@ def test_the_example_reduces_gradients_as_the_job_says(tmp_path: Path, framework
     assert same_losses == pytest.approx(losses, abs=1e-4)
 
 
-@pytest.mark.thorough
 def test_the_example_reduces_gradients_of_bf16_as_such_where_the_job_says_so(
     tmp_path: Path, frameworks_python: Path
 ) -> None:
