@@ -33,9 +33,14 @@ LENT = "shell"
 """Group of the workers that lend the terminal to another program."""
 
 
+def is_under_way(app: App[Any], group: str) -> bool:
+    """Whether a worker of a group has not ended."""
+    return any(worker.group == group and not worker.is_finished for worker in app.workers)
+
+
 def is_lent_out(app: App[Any]) -> bool:
     """Whether the terminal is another program's for now: nothing may be written there."""
-    return any(worker.group == LENT and not worker.is_finished for worker in app.workers)
+    return is_under_way(app, LENT)
 
 
 def is_covered(screen: Screen[Any]) -> bool:

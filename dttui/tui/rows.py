@@ -14,7 +14,7 @@ from dtagent.protocol.metric_fields import (
     amount_text,
     cells_of,
     figures_of,
-    is_rate,
+    is_amount,
     metrics_of,
 )
 from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample
@@ -349,7 +349,7 @@ def cell_text(declared: Declared, value: float | None) -> str:
     if value is None:
         return ""
     text = f"{value:.0f}{declared.unit.symbol}"
-    if declared.unit.symbol == "" or is_rate(declared.unit.symbol):
+    if is_amount(declared.unit.symbol):
         text = amount_text(value, declared.unit.symbol)
     elif declared.unit == MIB:
         text = symbols.mebibytes(int(value))

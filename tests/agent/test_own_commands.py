@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from dtagent.locations import AttemptFiles
 from dtagent.logs.trainer_metrics import Training
 
 from tests.agent.conversation import Conversation
+from tests.agent.trainer_files import OUTPUT, written
+from tests.agent.trainer_files import files as files
 from tests.waiting import wait_until
-
-OUTPUT = Path(__file__).with_name("trainer_output")
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> AttemptFiles:
-    found = AttemptFiles(tmp_path / "job" / "0")
-    found.logs.mkdir(parents=True)
-    return found
-
-
-def written(files: AttemptFiles) -> list[dict[str, Any]]:
-    if not files.trainer.exists():
-        return []
-    return [body for body in map(json.loads, files.trainer.read_text().splitlines()) if "at" not in body]
 
 
 def start(files: AttemptFiles, **environment: object) -> None:

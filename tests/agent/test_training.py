@@ -18,27 +18,14 @@ from dtagent.logs.trainer_metrics import Training
 from dtagent.logs.trainer_search import MAX_LINE_BYTES, some_spans
 
 from tests.agent.conversation import Conversation
-
-OUTPUT = Path(__file__).with_name("trainer_output")
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> AttemptFiles:
-    found = AttemptFiles(tmp_path / "job" / "0")
-    found.logs.mkdir(parents=True)
-    return found
+from tests.agent.trainer_files import OUTPUT, written
+from tests.agent.trainer_files import files as files
 
 
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a look take as much CPU as it needs, so that on a slow machine no block is left out for that."""
     monkeypatch.setattr(trainer_metrics, "LOOK_CPU_S", 60.0)
-
-
-def written(files: AttemptFiles) -> list[dict[str, Any]]:
-    if not files.trainer.exists():
-        return []
-    return [body for body in map(json.loads, files.trainer.read_text().splitlines()) if "at" not in body]
 
 
 def skipped(files: AttemptFiles) -> int:

@@ -179,6 +179,11 @@ def is_rate(symbol: str) -> bool:
     return symbol.endswith("/s")
 
 
+def is_amount(symbol: str) -> bool:
+    """Whether numbers with a unit's symbol read as `amount_text` has it: rates, and how many there are of something."""
+    return not symbol or is_rate(symbol)
+
+
 def scale_of(size: float) -> tuple[float, str]:
     """Return what numbers of a size are divided by where they are shown, and the prefix for that."""
     return next(((divisor, prefix) for least, divisor, prefix in _SCALES if abs(size) >= least), (1.0, ""))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from dtagent.protocol.facts import HostFacts
-from dtagent.protocol.metric_fields import amount_text, cells_of, is_rate
+from dtagent.protocol.metric_fields import amount_text, cells_of, is_amount
 from dtagent.protocol.telemetry import DeviceRate, DiskUse, GpuSample, HostSample, RankSample
 from dtagent.terminal.amounts import size, span
 from dtagent.terminal.terminal_text import (
@@ -215,7 +215,7 @@ def _figures(sample: HostSample | GpuSample) -> list[Piece]:
         if item.cell and value is not None:
             number = f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
             symbol = item.unit.symbol
-            text = amount_text(value, symbol) if is_rate(symbol) or not symbol else f"{number}{symbol}"
+            text = amount_text(value, symbol) if is_amount(symbol) else f"{number}{symbol}"
             found.append(Piece(f"{item.cell} {text}", DIM))
     return found
 

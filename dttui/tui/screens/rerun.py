@@ -14,6 +14,7 @@ from dttui.i18n import _
 from dttui.jobs import JobDirectory
 from dttui.spec import with_hint
 from dttui.tui.messages import JobLaunched
+from dttui.tui.resting import is_under_way
 from dttui.tui.rows import line
 from dttui.tui.screens.job_dialogs import rerun_dialog
 
@@ -44,7 +45,7 @@ def rerun(
         if begun is not None:
             app.post_message(JobLaunched(begun))
 
-    if any(worker.group == GROUP and not worker.is_finished for worker in app.workers):
+    if is_under_way(app, GROUP):
         app.notify(_("Another job is just being launched again."), markup=False)
         return
     app.run_worker(ask_and_launch(), group=GROUP)

@@ -11,7 +11,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.geometry import Region
 from textual.message import Message
 
 from dttui.tui.commands import N_
@@ -88,7 +87,7 @@ class EventList(VerticalScroll):
         at, rest = self._at, self.size.height
         while 0 <= at - self._first + direction < self._count and rest > 0:
             at += direction
-            rest -= self._text.place_of(at - self._first)[1]
+            rest -= self._text.region_of(at - self._first).height
         self._go(at)
 
     def action_first(self) -> None:
@@ -130,8 +129,7 @@ class EventList(VerticalScroll):
             self.scroll_end(animate=False)
             return
         self.release_anchor()
-        top, height = self._text.place_of(number - self._first)
-        self.scroll_to_region(Region(0, top, 1, height), animate=False, force=True)
+        self.scroll_to_region(self._text.region_of(number - self._first), animate=False, force=True)
 
     def _mark(self) -> None:
         self._text.mark(self._at - self._first if self.has_focus and self._count else None)

@@ -11,7 +11,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.geometry import Region
 from textual.message import Message
 
 from dttui.i18n import _, told_now
@@ -96,8 +95,7 @@ class FindingList(VerticalScroll):
         if self._findings:
             self._cursor = min(max(self._cursor + by, 0), len(self._findings) - 1)
             self._mark()
-            top, height = self.query_one(Paragraphs).place_of(self._cursor)
-            self.scroll_to_region(Region(0, top, 1, height), animate=False, force=True)
+            self.scroll_to_region(self.query_one(Paragraphs).region_of(self._cursor), animate=False, force=True)
 
     def action_choose(self) -> None:
         """Go to where the finding under the cursor is mended."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from textual import events
 from textual.content import Content
+from textual.geometry import Region
 from textual.message import Message
 
 from dttui.tui.widgets.prose import Prose, wrapped
@@ -37,10 +38,10 @@ class Paragraphs(Prose):
         self.cursor = index
         self.refresh()
 
-    def place_of(self, index: int) -> tuple[int, int]:
-        """Return at which line a paragraph begins, and how many it takes."""
+    def region_of(self, index: int) -> Region:
+        """Return the lines that a paragraph takes."""
         heights = [len(lines) for lines in self._paragraphs()]
-        return sum(heights[:index]), heights[index]
+        return Region(0, sum(heights[:index]), 1, heights[index])
 
     def on_click(self, event: events.Click) -> None:
         """Tell what was clicked; whoever has marked text with the mouse wants that alone."""
