@@ -249,19 +249,26 @@ class QueuePlaces:
         # Nobody is asked for a password of a host that he has not named.
         prompter = job.prompter if seat.is_named else Nobody()
         client = await AgentClient.connect(seat.environment, job.transport, prompter, CONNECT_TIMEOUT_S)
+        word: asyncio.Future[QueueReply] | None = None
         try:
             if client.hello is None or not client.hello.keeps_line:
                 message = msg("{host}: its agent is too old for --queue: it keeps no line", host=name)
                 self._refuse(seat, LaunchError(message, msg("Upgrade it: dttui agents deploy {host}", host=name)))
                 return
             while True:
-                seat.reply = await client.call("queue", self._request(seat), QueueReply, ASK_DEADLINE_S)
+                word = asyncio.ensure_future(client.call("queue", self._request(seat), QueueReply, ASK_DEADLINE_S))
+                seat.reply = await asyncio.shield(word)
                 seat.error, seat.is_refused = "", False
                 self._changed.set()
                 if seat.reply.is_set_aside:
                     return
                 await asyncio.sleep(POLL_S)
         except asyncio.CancelledError:
+            if word is not None:
+                # Answered first: an agent may hear of two in the other order, and keep the place.
+                await asyncio.wait({word}, timeout=LEAVE_S)
+                word.cancel()
+                await asyncio.gather(word, return_exceptions=True)
             with contextlib.suppress(HostError):
                 await client.call("queue", replace(self._request(seat), leaves=True), QueueReply, LEAVE_S)
             raise

@@ -280,6 +280,9 @@ def test_users_wait_in_one_line_and_a_place_goes_with_the_agent_that_keeps_it(us
                 return [item["job"] for item in bob.call("telemetry", {"wait_s": 5})["samples"][-1].get("waits", ())]
 
             wait_until(lambda: waits() == ["anns", "late"], "the line to be told")
+            left = {"key": {"job_id": "late", "attempt": 0}, "asked_at": asked_at + 1, "cuda_slots": 1, "leaves": True}
+            bob.call("queue", left)
+            wait_until(lambda: waits() == ["anns"], "who has left to be told no more")
             ann.kill_daemon()
         assert ask(bob, "late", asked_at + 1, 1)["has_room"]
         with users.agent(ANN) as ann:  # Whoever waits keeps the time of asking himself.

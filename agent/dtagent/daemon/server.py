@@ -305,6 +305,8 @@ class _Daemon:
 
     async def _queue(self, request: QueueRequest) -> QueueReply:
         reply = await self._changes.in_turn(self._attempts.line_up, alone=True)(request)
+        if request.leaves:
+            self._sharing.look_soon()
         return replace(reply, holds=self._sharing.holds())
 
     async def _start(self, request: StartRequest) -> NodeStatus:

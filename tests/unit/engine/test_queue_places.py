@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -41,6 +42,9 @@ class FakeAgents:
         self._old = old
         self.connects: list[str] = []
         self.asked: dict[str, list[QueueRequest]] = {}
+        self.answered: dict[str, list[QueueRequest]] = {}
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
 
     async def connect(self, environment: Environment, *_how: object) -> SimpleNamespace:
         name = environment.name
@@ -51,6 +55,8 @@ class FakeAgents:
 
         async def call(_method: str, request: QueueRequest, *_more: object) -> QueueReply:
             self.asked.setdefault(name, []).append(request)
+            await self.may_answer.wait()
+            self.answered.setdefault(name, []).append(request)
             return answer
 
         async def close() -> None:
@@ -134,3 +140,18 @@ async def test_one_whose_agent_keeps_no_line_is_passed_over_with_what_to_do(
     await until(lambda: agents.connects.count("a") > 3, "a to be tried again and again", 30.0)
     assert told == [("c", "c: its agent is too old for --queue: it keeps no line", "Upgrade it: dttui agents deploy c")]
     assert agents.connects.count("c") == 1
+
+
+async def test_a_place_is_given_up_after_the_last_word_that_kept_it(
+    monkeypatch: pytest.MonkeyPatch, standing: list[QueuePlaces]
+) -> None:
+    """An agent deals with each word on a thread of its own, so it may hear of two in the other order."""
+    agents = FakeAgents({"a": QueueReply(0.0)})
+    agents.may_answer.clear()
+    places = stand(monkeypatch, agents, standing, "a", others=[])
+    await until(lambda: "a" in agents.asked, "a to be asked", 30.0)
+    leaving = asyncio.create_task(places.leave())
+    await asyncio.sleep(0)
+    agents.may_answer.set()
+    await leaving
+    assert [request.leaves for request in agents.answered["a"]] == [False, True]
