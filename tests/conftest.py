@@ -112,6 +112,7 @@ def pytest_sessionfinish() -> None:
 
 
 _PREFIXES = ("DTTUI_", "XDG_", "TEXTUAL", "LC_")
+_KEPT = ("DTTUI_REQUIRE_", "TEXTUAL_SNAPSHOT_TEMPDIR")
 _NAMES = (
     "COLUMNS",
     "LINES",
@@ -137,7 +138,7 @@ def homes() -> Iterator[Path]:
 def isolated_environment(homes: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Give each test a home of its own and none of the person's settings."""
     for name in os.environ:
-        if name in _NAMES or (name.startswith(_PREFIXES) and not name.startswith("DTTUI_REQUIRE_")):
+        if name in _NAMES or (name.startswith(_PREFIXES) and not name.startswith(_KEPT)):
             monkeypatch.delenv(name)
     home = Path(tempfile.mkdtemp(prefix="", dir=homes))
     monkeypatch.setenv("HOME", str(home))
