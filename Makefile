@@ -28,7 +28,7 @@ BUT_SLOW := $(NOT_HERE:%=--ignore=%)
 # Each of the thousand processes of the tests would compile dttui anew, a third of what a short one takes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test integration torch faults frameworks horovod slurm docker podman apptainer flood thorough soak check lint schema screenshot clean
+.PHONY: help install demo test integration torch faults frameworks horovod slurm docker podman apptainer flood thorough soak check lint schema screenshot recording clean
 
 help:
 	@echo "make demo        set everything up and run the main job on the embedded cluster"
@@ -48,6 +48,7 @@ help:
 	@echo "make check       what gates a change: ruff, mypy, import contracts, tests, faults"
 	@echo "make schema      write docs/job.schema.json anew from the models"
 	@echo "make screenshot  draw the README's pictures from the real app"
+	@echo "make recording   record a job of the embedded cluster from the real screen; needs tmux"
 	@echo "make clean       remove the virtual environment and caches"
 
 install: $(STAMP)
@@ -178,6 +179,10 @@ schema: $(STAMP)
 
 screenshot: $(STAMP)
 	$(BIN)/python -m tests.tui.screens docs
+
+recording: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt asciinema
+	$(BIN)/python -m tests.integration.recording docs/demo.cast
 
 clean:
 	rm -rf $(VENV) $(FRAMEWORKS) $(TENSORFLOW) $(HOROVOD) $(MPICH) $(APPTAINER) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

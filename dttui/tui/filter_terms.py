@@ -102,6 +102,10 @@ class Terms(Generic[RowT]):
                 return self.times[name](value)
             except ValueError:
                 return _("{term}: a time is written as in {example}").format(term=name, example="7d, 2h, 13:05")
+        if name in self._names and name not in self.numbers:
+            return f"{name}: " + (
+                did_you_mean(name, self.numbers) or _("nothing to compare; write {term}").format(term=f"{name}:…")
+            )
         if name not in self.numbers:
             return f"{name}: " + (did_you_mean(name, self._names) or _("no such term"))
         try:

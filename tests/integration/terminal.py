@@ -27,11 +27,14 @@ class Terminal:
         self._size = ["-x", str(columns), "-y", str(rows)]
 
     def start(self, *arguments: str | Path) -> None:
-        """Run dttui in the window of a new server; one that is ending still holds its socket."""
+        """Run dttui in the window of a new server."""
+        self.run(sys.executable, "-m", "dttui", *arguments)
+
+    def run(self, *command: str | Path) -> None:
+        """Run a command in the window of a new server; one that is ending still holds its socket."""
         self._servers += 1
         self._tmux = ["tmux", "-S", str(self._directory / f"tmux{self._servers}"), "-f", "/dev/null"]
-        command = shlex.join([sys.executable, "-m", "dttui", *map(str, arguments)])
-        self.tmux("new-session", "-d", *self._size, f"{command}; echo left with $?; cat")
+        self.tmux("new-session", "-d", *self._size, f"{shlex.join(map(str, command))}; echo left with $?; cat")
 
     def resize(self, columns: int, rows: int) -> None:
         """Have windows of another size from the next start on."""

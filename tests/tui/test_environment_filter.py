@@ -59,7 +59,13 @@ def test_what_is_not_known_is_neither_more_nor_less() -> None:
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [("fre>=4", 'did you mean "free"?'), ("free>=many", "is compared with a number"), ("colour:red", "no such term")],
+    [
+        ("fre>=4", 'did you mean "free"?'),
+        ("gpu>=4", 'did you mean "gpus"?'),
+        ("zone>=4", "nothing to compare; write zone:…"),
+        ("free>=many", "is compared with a number"),
+        ("colour:red", "no such term"),
+    ],
 )
 def test_a_term_that_says_nothing_is_told_and_hides_nothing(text: str, problem: str) -> None:
     found = parse_filter(f"{text} a100")
