@@ -386,7 +386,13 @@ def _cause_of_row(
 def _fields(failure: Failed, evidence: Evidence) -> dict[str, str]:
     node = next((item for item in evidence.nodes if item.name == failure.node), None)
     python = node.python if node else "python"
-    return {"host": failure.node, "rank": str(failure.rank), "python": python, "job": evidence.job_id}
+    return {
+        "host": failure.node,
+        "rank": str(failure.rank),
+        "python": python,
+        "job": evidence.job_id,
+        "arguments": "run.command" if evidence.framework == "command" else "run.args",
+    }
 
 
 def _left_by_launcher(failure: Failed, evidence: Evidence) -> list[str]:

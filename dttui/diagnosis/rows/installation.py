@@ -111,7 +111,7 @@ ROWS: tuple[Recogniser, ...] = (
     Recogniser(
         "arguments",
         N_("{program} did not accept its arguments: {what}"),
-        (N_("Correct run.args; the script's own --help says what it takes."),),
+        (N_("Correct {arguments}; the script's own --help says what it takes."),),
         None,
         r"^(?P<program>[\w.\-/]+): error: (?P<what>.+)",
         frozenset({2}),
@@ -119,7 +119,7 @@ ROWS: tuple[Recogniser, ...] = (
     Recogniser(
         "arguments",
         N_("The script did not accept its arguments: {what}"),
-        (N_("Correct run.args; the script's own --help says what it takes."),),
+        (N_("Correct {arguments}; the script's own --help says what it takes."),),
         None,
         r"^Error: (?P<what>(?:No such option|Missing option|Missing argument|Invalid value|Got unexpected extra).*)",
         frozenset({2}),
@@ -127,7 +127,7 @@ ROWS: tuple[Recogniser, ...] = (
     Recogniser(
         "arguments",
         N_("The script did not accept its arguments: {what}"),
-        (N_("Correct run.args; the script's own --help says what it takes."),),
+        (N_("Correct {arguments}; the script's own --help says what it takes."),),
         # Ultralytics, Hugging Face's parser with a command line or a file, and ms-swift's.
         r"(?:SyntaxError|ValueError): (?P<what>'[^'\n]+' is not a valid YOLO argument[^\n]*"
         r"|(?:Some (?:specified arguments|keys) are not used by the HfArgumentParser|remaining_argv): [^\n]+)",

@@ -19,16 +19,16 @@ JOB = """distributed_training:
   name: x
   dataset: none
   framework: {framework}
-  run: {{script: train.py, args: [--lr, '0.1']}}
+  run: {run}
   cluster: {{nodes: [{{id: llm-training-env}}]}}
 """
 NODE = "llm-training-env"
 
 
-def refused(framework: str, words: str) -> Cause:
+def refused(framework: str, words: str, run: str = "{script: train.py, args: [--lr, '0.1']}") -> Cause:
     """Return why a job failed whose script refused arguments."""
     directory = jobs.create("refused")
-    directory.document.write_text(JOB.format(framework=framework))
+    directory.document.write_text(JOB.format(framework=framework, run=run))
     made = plan(parse_job(directory.document.read_bytes(), "job.yaml"), SEED, {})
     directory.plan.write_text(made.model_dump_json())
     assert made.framework == framework
@@ -77,6 +77,11 @@ def test_arguments_of_the_person_s_own_are_corrected_in_run_args(framework: str,
     assert cause.advice == ("Correct run.args; the script's own --help says what it takes.",)
 
 
+def test_arguments_of_a_command_are_corrected_there() -> None:
+    cause = refused("command", "unrecognized arguments: --lrr 0.1", "{command: [yolo, train], per: node}")
+    assert cause.advice == ("Correct run.command; the script's own --help says what it takes.",)
+
+
 def test_where_both_are_refused_run_args_are_to_be_corrected_too() -> None:
     cause = refused("deepspeed", "unrecognized arguments: --lr 0.1 --deepspeed --deepspeed_config x.json")
     assert cause.code == "framework-arguments"
@@ -105,7 +110,7 @@ def test_a_prefix_is_not_blamed_once_a_rank_has_started() -> None:
 
 def test_prefix_and_what_the_preflight_said_of_it_are_read_of_the_job() -> None:
     directory = jobs.create("prefix")
-    text = JOB.format(framework="pytorch-ddp").replace("args: [--lr, '0.1']", "prefix: [within, 'a b']")
+    text = JOB.format(framework="pytorch-ddp", run="{script: train.py, prefix: [within, 'a b']}")
     directory.plan.write_text(plan(parse_job(text, "job.yaml"), SEED, {}).model_dump_json())
     log = EventLog(directory.events)
     data = {"code": "python-unknown", "severity": "warning", "subject": NODE}
