@@ -68,7 +68,8 @@ def refused_by_script(
     own = traits_of(evidence.framework).arguments_advice
     advice.append(_(own) if own else _("Or have the script take them; --dry-run shows the whole command."))
     if len(ours) < len(refused):
-        advice.append(_("Correct {arguments}; the script's own --help says what it takes.").format(arguments="run.args"))
+        own_words = _("Correct {arguments}; the script's own --help says what it takes.")
+        advice.append(own_words.format(arguments="run.args"))
     return Cause("framework-arguments", told, tuple(advice), confidence, False, lines)
 
 

@@ -200,6 +200,7 @@ def _tell_for_script(job: Job) -> Iterator[Finding]:
     if keys:
         told = ", ".join(map(format_path, keys))
         message = _("for the script alone, in the file that DTTUI_CONFIG names: {keys}").format(keys=told)
+        hint = _("A script that does not read that file has to be told by {arguments}.")
         is_command = job.run is not None and job.run.command is not None
-        hint = _("A script that does not read that file has to be told by {arguments}.").format(arguments="run.command" if is_command else "run.args")
+        hint = hint.format(arguments="run.command" if is_command else "run.args")
         yield info("for-script", format_path(keys[0]), message, hint, path=keys[0])

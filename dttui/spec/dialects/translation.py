@@ -265,7 +265,8 @@ class Translation:
         handed = [(str(target[1]), leaf.origin) for target, leaf in self._leaves.items() if target[:1] == _SETTINGS]
         if handed:
             message = _("for the script: under settings, in the file that DTTUI_CONFIG names: {keys}")
-            hint = _("A script that does not read that file has to be told by {arguments}.").format(arguments="run.args")
+            hint = _("A script that does not read that file has to be told by {arguments}.")
+            hint = hint.format(arguments="run.args")
             first = min((origin for _key, origin in handed), key=lambda origin: astuple(self.source.key_mark(origin)))
             message = message.format(keys=", ".join(dict.fromkeys(key for key, _origin in handed)))
             self._notes.append(make_note(self.source, first, message, hint, code="for-script"))
