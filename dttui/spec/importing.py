@@ -305,7 +305,7 @@ def _listed(data: Any) -> Any:
 
 
 def _by_document(parts: Sequence[Translated], notes: Iterable[Finding]) -> list[Finding]:
-    names = [part.source.name for part in parts]
+    names = [file for part in parts for file in (part.source.name, *part.source.others)]
 
     def place(note: Finding) -> tuple[int, int, int]:
         if note.place is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,13 @@ class Mark:
 
     line: int
     column: int
+    file: str = ""
+    """Another file that the document brings in, such as a script that it starts."""
+
+    @property
+    def line_text(self) -> str:
+        """The line's number, after the other file's name where it is of one."""
+        return f"{self.file}:{self.line}" if self.file else str(self.line)
 
 
 @dataclass(slots=True)
@@ -52,6 +59,8 @@ class YamlSource:
     _root: Value | None
     problems: tuple[Problem, ...] = ()
     """What is wrong with it as YAML, where it can be read even so."""
+    others: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Lines of the other files that places in it are of, by their names."""
 
     @property
     def root(self) -> Value | None:
@@ -100,7 +109,7 @@ class YamlSource:
             part: the other document.
             place: where something of the part stands in this document.
         """
-        inner = _placed(part.root or Value(Mark(1, 1), {}, items={}), place)
+        inner = _placed(part.root or Value(Mark(1, 1), {}, items={}), lambda mark: mark if mark.file else place(mark))
         items = self._root.items if self._root is not None and isinstance(self._root.items, dict) else {}
         marks = self._root.key_marks if self._root is not None else {}
         root = Value(
@@ -110,12 +119,13 @@ class YamlSource:
             key_marks={key: inner.mark, **marks},
             open=False,
         )
-        return replace(self, data=root.data, _root=root)
+        return replace(self, data=root.data, _root=root, others={**self.others, **part.others})
 
     def problem(self, path: PathKey, mark: Mark, message: str, hint: str = "") -> Problem:
         """Return a problem at a place of this document."""
-        line = self.lines[mark.line - 1] if mark.line <= len(self.lines) else ""
-        return Problem(self.name, message, hint, path, mark.line, mark.column, line)
+        lines = self.others.get(mark.file, ()) if mark.file else self.lines
+        line = lines[mark.line - 1] if mark.line <= len(lines) else ""
+        return Problem(mark.file or self.name, message, hint, path, mark.line, mark.column, line)
 
     def _find(self, path: PathKey) -> Value | None:
         value = self._root

@@ -42,7 +42,7 @@ def note_repeats(
             apart += [] if is_alike else [launch]
     notes: list[Finding] = []
     if of_nodes:
-        lines = ", ".join(map(str, sorted({launch.mark.line for launch in (chosen, *of_nodes)})))
+        lines = ", ".join(dict.fromkeys(launch.mark.line_text for launch in (chosen, *of_nodes)))
         message = _("what is started on each node by its rank, in lines {numbers}, is one job").format(numbers=lines)
         notes.append(make_note(source, origin, message, _("dttui starts the nodes itself.")))
     if apart:
@@ -53,14 +53,14 @@ def note_repeats(
         )
         if len(again) + 1 >= MOST_ROUNDS:
             message = _("not carried over: line {number} starts this again and again, with other words")
-        message = message.format(number=chosen.mark.line, count=len(apart))
+        message = message.format(number=chosen.mark.line_text, count=len(apart))
         last = " ".join(word.text for word in apart[-1].arguments)
         hint = _("Each is a job of its own; the last has the arguments {arguments}").format(arguments=shown(last[:200]))
         notes.append(make_note(source, origin, message, hint, is_warning=True))
     elif again:
         message = _("not carried over: line {number} starts this again and again, with the same words")
         hint = _("dttui starts a job again that failed: write recovery.max_restarts.")
-        notes.append(make_note(source, origin, message.format(number=chosen.mark.line), hint))
+        notes.append(make_note(source, origin, message.format(number=chosen.mark.line_text), hint))
     return notes, left
 
 

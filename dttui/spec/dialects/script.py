@@ -17,6 +17,7 @@ from dttui.spec.dialects.commands.peeling import peel
 from dttui.spec.dialects.commands.schedulers import DIRECTIVE, SLURM, directives, take_slurm
 from dttui.spec.dialects.commands.trainers import OWN_RANKS
 from dttui.spec.dialects.repeated_launches import note_repeats
+from dttui.spec.dialects.script_lines import ScriptLines, shown_lines
 from dttui.spec.dialects.script_recognition import PROMPT
 from dttui.spec.dialects.shell.command_words import ShellCommand, Word
 from dttui.spec.dialects.shell.evaluator import ScriptShell
@@ -26,15 +27,12 @@ from dttui.spec.dialects.shell.shell_state import ShellState
 from dttui.spec.dialects.translation import Translated, make_note
 from dttui.spec.findings import Finding
 from dttui.spec.problems import DocumentError, PathKey, Problem, printable, shown
-from dttui.spec.secret_names import NAMES_OF_SECRETS, is_secret
+from dttui.spec.secret_names import is_secret
 from dttui.spec.text import ENV_NAME
 from dttui.spec.yaml_source import Mark, YamlSource
 
 _OTHER_SHELLS = re.compile(r"#!\s*\S*?(?:env\s+)?(zsh|csh|tcsh|fish|ksh|perl|ruby|node|Rscript)\b")
-_SECRET_VALUE = re.compile(rf"(?<![A-Za-z0-9_])({NAMES_OF_SECRETS})=(?:\"[^\"]*\"|'[^']*'|[^\s;&\"']+)", re.IGNORECASE)
 _LONGEST = 1_000_000
-_LONGEST_SHOWN = 2_000
-"""Characters of a line; a longer one is shown nowhere."""
 _ENVIRONMENTS = frozenset(
     {
         *(("conda", "activate"), ("mamba", "activate"), ("micromamba", "activate"), ("pyenv", "activate")),
@@ -92,17 +90,18 @@ def translate_words(
     holes = OpenParts()
     shell = ScriptShell(lambda _name: None, holes, read)
     command = ShellCommand(marked, {}, ".")
+    lines = ScriptLines(name, (line,), shell.files)
     try:
         launch = peel(command, shell)
     except OptionError as error:
-        raise _refused(error, name, (line,)) from error
+        raise _refused(error, lines) from error
     except TooLong as error:
         raise DocumentError([_too_long(name)]) from error
     if launch is None:
-        raise DocumentError([_unknown_program(command, name, (line,))])
+        raise DocumentError([_unknown_program(command, lines)])
     read_configuration(launch, read)
     _take_horovod(launch, read)
-    return carry(launch, name, (line,))
+    return carry(launch, name, (line,), lines.others)
 
 
 def translate_script(
@@ -127,8 +126,7 @@ def translate_script(
     """
     if len(text) > _LONGEST:
         raise DocumentError([Problem(name, _("the script is too long to be followed"))])
-    lines = [_SECRET_VALUE.sub(r"\1=***", line) if len(line) < _LONGEST_SHOWN else "…" for line in text.splitlines()]
-    lines = lines or [""]
+    lines = shown_lines(text)
     text = PROMPT.sub(r"\1  ", text)
     if (other := _OTHER_SHELLS.match(text)) is not None:
         message = _("this is a script for {shell}, and only those for sh and bash are followed")
@@ -147,7 +145,7 @@ def translate_script(
     shell = ScriptShell(lambda variable: known.get(variable, given(variable)), holes, read, gpus)
     try:
         ran = shell.run(text, state)
-        return _Choice(ran, shell, name, tuple(lines), slurm).translated()
+        return _Choice(ran, shell, ScriptLines(name, lines, shell.files), slurm).translated()
     except TooLong as error:
         raise DocumentError([_too_long(name)]) from error
 
@@ -155,11 +153,11 @@ def translate_script(
 class _Choice:
     """Chooses the command of a script that trains, and says what else it does."""
 
-    def __init__(self, ran: Ran, shell: ScriptShell, name: str, lines: tuple[str, ...], slurm: Launch | None) -> None:
+    def __init__(self, ran: Ran, shell: ScriptShell, lines: ScriptLines, slurm: Launch | None) -> None:
         self._ran = ran
         self._shell = shell
-        self._name = name
         self._lines = lines
+        self._problem = lines.problem
         self._slurm = slurm
 
     def translated(self) -> Translated:
@@ -178,7 +176,7 @@ class _Choice:
         _take_horovod(chosen, self._shell.read)
         if self._slurm is not None:
             _join(chosen, self._slurm)
-        translated = carry(chosen, self._name, self._lines)
+        translated = carry(chosen, self._lines.name, self._lines.own, self._lines.others)
         others = [launch for launch in launches if launch is not chosen]
         notes = [*translated.notes, *self._notes(translated, chosen, others)]
         return replace(translated, notes=tuple(notes))
@@ -186,7 +184,7 @@ class _Choice:
     def _several(self, launches: Sequence[Launch]) -> Problem:
         """Return that a script starts several trainings, of which a job is one."""
         lines = ", ".join(
-            _("{program} in line {number}").format(program=launch.program.text, number=launch.mark.line)
+            _("{program} in line {number}").format(program=launch.program.text, number=launch.mark.line_text)
             for launch in launches
             if launch.program is not None
         )
@@ -202,7 +200,7 @@ class _Choice:
             except OptionError as error:
                 if self._ran.unreadable is not None:
                     raise DocumentError([self._unreadable(self._ran.unreadable)]) from error
-                raise _refused(error, self._name, self._lines) from error
+                raise _refused(error, self._lines) from error
             if launch is not None:
                 found.append(launch)
         return found
@@ -214,7 +212,7 @@ class _Choice:
             message = _("the script ends here, with exit code {code}, before it starts anything").format(code=end[0])
             if end[2]:
                 message = _("{message}: {said}").format(message=message, said=shown(end[2]))
-            hint = _("Give its arguments: dttui import {file} -- ARGUMENTS.").format(file=self._name)
+            hint = _("Give its arguments: dttui import {file} -- ARGUMENTS.").format(file=self._lines.name)
             return self._problem(message, end[1], hint)
         if unreadable is not None:
             return self._unreadable(unreadable)
@@ -231,7 +229,7 @@ class _Choice:
             hint = _("Import that one: dttui import {script} -- {arguments}.").format(script=script, arguments=rest)
             return self._problem(message.format(script=shown(script)), started.mark, hint)
         if len(self._ran.commands) == 1:
-            return _unknown_program(self._ran.commands[0], self._name, self._lines)
+            return _unknown_program(self._ran.commands[0], self._lines)
         names = [posixpath.basename(command.words[0].text) for command in self._ran.commands]
         message = _("nothing in it starts training by a launcher that is known")
         if names:
@@ -246,20 +244,22 @@ class _Choice:
             texts = tuple(word.text for word in command.words[:2])
             if texts in _ENVIRONMENTS:
                 line = shown(" ".join(word.text for word in command.words))
-                message = _("not carried over: line {number}: {command}").format(number=command.mark.line, command=line)
+                message = _("not carried over: line {number}: {command}").format(
+                    number=command.mark.line_text, command=line
+                )
                 yield make_note(source, origin, message, hint)
 
     def _other_programs(
         self, source: YamlSource, origin: PathKey, trained: Collection[Mark], passed: Collection[ShellCommand]
     ) -> Iterator[Finding]:
         """Say what else a script starts: it installs, fetches, prepares."""
-        found: dict[str, int] = {}
+        found: dict[str, str] = {}
         for command in (*self._ran.commands, *self._ran.others):
             name = posixpath.basename(command.words[0].text)
             is_told = command.is_background or tuple(word.text for word in command.words[:2]) in _ENVIRONMENTS
             if name not in _TRIVIAL and not is_told and command.mark not in trained and command not in passed:
                 line = " ".join(word.text for word in command.words[:2])
-                found.setdefault(line, command.mark.line)
+                found.setdefault(line, command.mark.line_text)
         if found:
             told = [_("{program} in line {number}").format(program=shown(p[:40]), number=n) for p, n in found.items()]
             message = _("not carried over: the script starts these too: {programs}")
@@ -271,7 +271,7 @@ class _Choice:
 
     def _unreadable(self, mark: Mark) -> Problem:
         message = _("this is no complete script: it cannot be read from here on")
-        return self._problem(message, mark, _("`bash -n {file}` says more.").format(file=self._name))
+        return self._problem(message, mark, _("`bash -n {file}` says more.").format(file=self._lines.name))
 
     def _notes(self, translated: Translated, chosen: Launch, others: Sequence[Launch]) -> list[Finding]:
         source, origin = translated.source, ("program",)
@@ -280,8 +280,8 @@ class _Choice:
         trained = {launch.mark for launch in (chosen, *launches)}
         if self._ran.unreadable is not None:
             message = _("line {number} is no bash that can be read, and what stands there is passed over")
-            hint = _("`bash -n {file}` says more.").format(file=self._name)
-            message = message.format(number=self._ran.unreadable.line)
+            hint = _("`bash -n {file}` says more.").format(file=self._lines.name)
+            message = message.format(number=self._ran.unreadable.line_text)
             notes.append(make_note(source, origin, message, hint, is_warning=True))
         if self._ran.demanded:
             names = ", ".join(f"${name}" for name in self._ran.demanded)
@@ -292,13 +292,13 @@ class _Choice:
             if command.is_background and command.mark not in trained:
                 line = shown(" ".join(word.text for word in command.words)[:100])
                 message = _("not carried over: line {number} starts {command} beside it")
-                message = message.format(number=command.mark.line, command=line)
+                message = message.format(number=command.mark.line_text, command=line)
                 notes.append(make_note(source, origin, message, _("Start that yourself."), is_warning=True))
         repeats, others = note_repeats(source, origin, chosen, others)
         notes += repeats
         for launch in others:
             program = launch.program.text if launch.program is not None else ""
-            where = _("line {number}").format(number=launch.mark.line)
+            where = _("line {number}").format(number=launch.mark.line_text)
             message = _("not carried over: {where} starts {program} besides").format(
                 where=where, program=shown(program)
             )
@@ -310,27 +310,27 @@ class _Choice:
                 message = _("not carried over: line {number} writes {file}, which the program is given")
                 hint = _("Write that file before the launch.")
                 notes.append(
-                    make_note(source, origin, message.format(number=mark.line, file=shown(path)), hint, is_warning=True)
+                    make_note(
+                        source, origin, message.format(number=mark.line_text, file=shown(path)), hint, is_warning=True
+                    )
                 )
         for word in self._ran.sourced:
             message = _("not carried over: line {number} reads commands from {file}")
             hint = _activation_hint(word.text)
-            notes.append(make_note(source, origin, message.format(number=word.mark.line, file=shown(word.text)), hint))
+            notes.append(
+                make_note(source, origin, message.format(number=word.mark.line_text, file=shown(word.text)), hint)
+            )
         notes += self._environments(source, origin)
         passed = [command for launch in (chosen, *launches) for command in launch.passed]
         notes += self._other_programs(source, origin, trained, passed)
         if self._ran.undecided:
-            numbers = ", ".join(str(line) for line in sorted({mark.line for mark in self._ran.undecided}))
+            numbers = ", ".join(mark.line_text for mark in sorted(set(self._ran.undecided), key=_by_place))
             message = _(
                 "conditions that only a host decides, in lines {numbers}: the first way that starts something is taken"
             )
             hint = _("Look whether it is the one that was meant.")
             notes.append(make_note(source, origin, message.format(numbers=numbers), hint, is_warning=True))
         return notes
-
-    def _problem(self, message: str, mark: Mark, hint: str = "") -> Problem:
-        line = self._lines[mark.line - 1] if mark.line <= len(self._lines) else ""
-        return Problem(self._name, message, hint, line=mark.line, column=mark.column, source_line=printable(line))
 
 
 def _fitness(launch: Launch) -> int:
@@ -431,19 +431,19 @@ def _assignments(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     return variables, rest
 
 
-def _refused(error: OptionError, name: str, lines: Sequence[str]) -> DocumentError:
-    mark = error.word.mark
-    line = lines[mark.line - 1] if mark.line <= len(lines) else ""
-    return DocumentError([Problem(name, error.message, error.hint, (), mark.line, mark.column, printable(line))])
+def _refused(error: OptionError, lines: ScriptLines) -> DocumentError:
+    return DocumentError([lines.problem(error.message, error.word.mark, error.hint)])
 
 
-def _unknown_program(command: ShellCommand, name: str, lines: Sequence[str]) -> Problem:
-    mark = command.mark
-    line = lines[mark.line - 1] if mark.line <= len(lines) else ""
+def _unknown_program(command: ShellCommand, lines: ScriptLines) -> Problem:
     program = command.words[0].text
     message = _("expected torchrun, found {value}").format(value=shown(program))
     hint = _("Import the command that stands behind it.") if program in _ELSEWHERE else _known_launchers()
-    return Problem(name, message, hint, (), mark.line, mark.column, printable(line))
+    return lines.problem(message, command.mark, hint)
+
+
+def _by_place(mark: Mark) -> tuple[str, int]:
+    return mark.file, mark.line
 
 
 def _too_long(name: str) -> Problem:

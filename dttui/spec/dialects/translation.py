@@ -5,7 +5,7 @@ Every value comes with the place it was said at, so that mistakes and findings o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
@@ -299,11 +299,17 @@ def in_order(notes: Iterable[Finding]) -> tuple[Finding, ...]:
 
 def _place(source: YamlSource, origin: PathKey) -> Place:
     mark = source.key_mark(origin)
-    line = source.problem(origin, mark, "").source_line
-    return Place(file=source.name, line=mark.line, column=mark.column, path=format_path(origin), source_line=line)
+    problem = source.problem(origin, mark, "")
+    line = problem.source_line
+    return Place(file=problem.file, line=mark.line, column=mark.column, path=format_path(origin), source_line=line)
 
 
-def table_source(name: str, lines: tuple[str, ...], entries: Iterable[tuple[str, Mark, Any, Mark]]) -> YamlSource:
+def table_source(
+    name: str,
+    lines: tuple[str, ...],
+    entries: Iterable[tuple[str, Mark, Any, Mark]],
+    others: Mapping[str, Sequence[str]] | None = None,
+) -> YamlSource:
     """Return text that is no YAML as a document of one mapping: of key, its place, value, its place."""
     items: dict[str, Value] = {}
     marks: dict[str, Mark] = {}
@@ -317,7 +323,7 @@ def table_source(name: str, lines: tuple[str, ...], entries: Iterable[tuple[str,
             items[key] = Value(mark, data, data if isinstance(data, str) else None, open=False)
     data = {key: value.data for key, value in items.items()}
     root = Value(Mark(1, 1), data, items=items, key_marks=marks, open=False)
-    return YamlSource(name=name, data=data, lines=lines, _root=root)
+    return YamlSource(name=name, data=data, lines=lines, _root=root, others=others or {})
 
 
 @dataclass(frozen=True)

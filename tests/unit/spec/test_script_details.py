@@ -9,7 +9,9 @@ import pytest
 from dttui.planning.completeness import check_completeness
 from dttui.spec import DocumentError, parse_job
 from dttui.spec.dialects.commands.launch import Launch
+from dttui.spec.dialects.script import translate_words
 from dttui.spec.dialects.shell.command_words import Word
+from dttui.spec.importing import translate_file
 from dttui.spec.yaml_source import Mark
 from tests.unit.spec.imported import data
 from tests.unit.spec.test_launch_commands import job, script, warnings
@@ -223,3 +225,44 @@ def test_the_command_within_another_is_not_told_as_one_besides() -> None:
     text = "srun --ntasks=1 bash -c 'wandb login; torchrun --nproc_per_node 8 t.py'"
     (said,) = [note.message for note in script(text).notes if "starts these too" in note.message]
     assert said.endswith('starts these too: "wandb login" in line 1')
+
+
+INNER = """#!/bin/bash
+pip install flash-attn
+export WANDB_API_KEY=abcdef
+torchrun --nproc_per_node=$1 \\
+  {option} t.py --lr $LR  # {secret}
+"""
+
+
+@pytest.mark.parametrize("begin", ["bash scripts/inner.sh 4", "set -- 4\nsource scripts/inner.sh"])
+def test_what_is_said_of_a_script_that_another_starts_names_its_own_lines(begin: str) -> None:
+    """An option that is wrong there was told of the line that starts it."""
+    files = {"scripts/inner.sh": INNER.format(option="--fo=3", secret="HF_TOKEN=hf_abcdef")}
+    with pytest.raises(DocumentError) as caught:
+        script(f"# a comment\n{begin}\n", files=files)
+    (problem,) = caught.value.problems
+    assert (problem.file, problem.line, problem.column) == ("scripts/inner.sh", 5, 3)
+    assert problem.source_line == "  --fo=3 t.py --lr $LR  # HF_TOKEN=***"
+    files["scripts/inner.sh"] = INNER.format(option="--max-restarts=1", secret="x")
+    notes = script(f"# a comment\n{begin}\n", files=files).notes
+    places = {(note.place.file, note.place.line) for note in notes if note.place is not None and "$LR" in note.message}
+    assert places == {("scripts/inner.sh", 5)}
+    told = [note.message for note in notes if "pip install" in note.message]
+    assert [text.rpartition(" in line ")[2] for text in told] == ["scripts/inner.sh:2"]
+
+
+def test_the_same_of_a_script_in_a_task_of_another_product_and_of_a_command_line() -> None:
+    files = {"scripts/inner.sh": INNER.format(option="--fo=3", secret="x")}
+    task = "resources: {accelerators: 'H100:4'}\nrun: |\n  bash scripts/inner.sh 4\n"
+    for text, name in ((task, "task.yaml"), ("bash scripts/inner.sh 4", "run.sh")):
+        with pytest.raises(DocumentError) as caught:
+            translate_file(text, name, (), files.get)
+        assert [(problem.file, problem.line) for problem in caught.value.problems] == [("scripts/inner.sh", 5)]
+    with pytest.raises(DocumentError) as caught:
+        translate_words(["bash", "scripts/inner.sh", "4"], "command line", files.get)
+    assert [(problem.file, problem.line) for problem in caught.value.problems] == [("scripts/inner.sh", 5)]
+    files["scripts/inner.sh"] = INNER.format(option="--max-restarts=1", secret="x")
+    made = translate_file(task, "task.yaml", (), files.get)
+    marks = {(note.place.file, note.place.line) for note in made.notes if note.place is not None}
+    assert ("scripts/inner.sh", 5) in marks

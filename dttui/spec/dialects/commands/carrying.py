@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -44,18 +44,21 @@ _MOST_PROCESSES = 1024
 _FSDP_STAGES = {"full_shard": 3, "hybrid_shard": 3, "shard_grad_op": 2}
 
 
-def carry(launch: Launch, name: str, lines: Sequence[str]) -> Translated:
+def carry(
+    launch: Launch, name: str, lines: Sequence[str], others: Mapping[str, Sequence[str]] | None = None
+) -> Translated:
     """Return the job that a launch is.
 
     Args:
         launch: what is started.
         name: what problems call the document.
         lines: of it.
+        others: of scripts that it starts, by their names.
 
     Raises:
         DocumentError: it cannot be a job, as a number is none.
     """
-    translation = Translation(_source(launch, name, lines))
+    translation = Translation(_source(launch, name, lines, others))
     problems = [
         *_check_program(translation, launch),
         *_carry_nodes(translation, launch),
@@ -104,7 +107,7 @@ def _check_program(translation: Translation, launch: Launch) -> list[Problem]:
     return []
 
 
-def _source(launch: Launch, name: str, lines: Sequence[str]) -> YamlSource:
+def _source(launch: Launch, name: str, lines: Sequence[str], others: Mapping[str, Sequence[str]] | None) -> YamlSource:
     """Return a launch as a document: of what is said to its value."""
     entries: list[tuple[str, Mark, Any, Mark]] = []
     for key, said in launch.said.items():
@@ -114,7 +117,7 @@ def _source(launch: Launch, name: str, lines: Sequence[str]) -> YamlSource:
     program = launch.program
     if program is not None:
         entries.append((PROGRAM, program.mark, program.text, program.mark))
-    return table_source(name, tuple(printable(line) for line in lines), entries)
+    return table_source(name, tuple(printable(line) for line in lines), entries, others)
 
 
 def _carry_program(translation: Translation, launch: Launch) -> None:

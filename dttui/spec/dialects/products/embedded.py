@@ -144,7 +144,7 @@ class ScriptContext:
 
     def _placed_note(self, note: Finding, script: EmbeddedScript, source: YamlSource) -> Finding:
         subject = format_path((*self.origin[:1], note.subject))
-        if note.place is None:
+        if note.place is None or note.place.file != source.name:  # Of a script that this one starts.
             return note
         mark = script.place(Mark(note.place.line, note.place.column))
         line = source.problem((), mark, "").source_line
@@ -158,6 +158,8 @@ class ScriptContext:
         message = _("{kind}: {problem}").format(kind=self.kind, problem=problem.message)
         if problem.line is None:
             return source.problem(self.origin, source.key_mark(self.origin), message, problem.hint)
+        if problem.file != source.name:  # Of a script that this one starts.
+            return replace(problem, message=message)
         mark = script.place(Mark(problem.line, problem.column or 1))
         return source.problem((*self.origin, *problem.path), mark, message, problem.hint)
 

@@ -47,7 +47,7 @@ class FollowedText(Protocol):
         """Print something; `None` for what is not known."""
         ...
 
-    def start(self, text: str, mark: Mark) -> None:
+    def start(self, text: str, mark: Mark | None, file: str = "") -> None:
         """Follow a text in the same state."""
         ...
 
@@ -177,7 +177,9 @@ class Builtins:
         if text is None:
             self._follower.shell.ran.sourced.append(words[0])
             return None
-        self._follower.start(cleaned(text), words[0].mark)
+        file = words[0].text
+        self._follower.shell.files[file] = text
+        self._follower.start(cleaned(text), None, file)
         return True
 
     def _eval(self, words: list[Word], _stdin: str | None) -> bool:

@@ -50,6 +50,8 @@ class ScriptShell:
         self.read = read
         self.holes = holes
         self.ran = Ran()
+        self.files: dict[str, str] = {}
+        """Text of the scripts that were followed beside the first one, by their names."""
         self._steps = 0
         self._within = 0
 
@@ -69,22 +71,25 @@ class ScriptShell:
     def inner(self, text: str, command: ShellCommand, arguments: Sequence[Word]) -> list[ShellCommand]:
         """Return the commands of a script that is itself a word of a command, as after `bash -c`."""
         state = ShellState("bash", [word.raw for word in arguments[1:]], is_inside=bool(arguments))
-        return self._apart(text, command, state)
+        return self._apart(text, command, state, command.mark)
 
-    def _apart(self, text: str, command: ShellCommand, state: ShellState) -> list[ShellCommand]:
+    def _apart(
+        self, text: str, command: ShellCommand, state: ShellState, mark: Mark | None, file: str = ""
+    ) -> list[ShellCommand]:
         """Return the commands of a script that begins with the environment of a command."""
         state.variables = {name: word.raw or word.text for name, word in command.environment.items()}
         state.exported = set(state.variables)
         state.marks = {name: word.mark for name, word in command.environment.items()}
         state.directory = entered(START, command.directory)
         shell = ScriptShell(self.given, self.holes, self.read, self.gpus)
+        shell.files = self.files
         self._within += 1
         shell._steps, shell._within = self._steps, self._within
         try:
             if self._within > _MOST_WITHIN:
                 raise TooLong
             with suppress(Exited, Left):
-                shell.follow(text, state, command.mark, 1)
+                shell.follow(text, state, mark, 1, file)
         except RecursionError:
             raise TooLong from None
         finally:
@@ -99,9 +104,11 @@ class ScriptShell:
         if text is None:
             return None
         state = ShellState(words[0].raw, [word.raw for word in words[1:]])
-        return self._apart(cleaned(text), command, state)
+        file = words[0].text
+        self.files[file] = text
+        return self._apart(cleaned(text), command, state, None, file)
 
-    def follow(self, text: str, state: ShellState, mark: Mark | None, depth: int) -> None:
+    def follow(self, text: str, state: ShellState, mark: Mark | None, depth: int, file: str = "") -> None:
         """Follow a text in a state.
 
         Args:
@@ -109,10 +116,11 @@ class ScriptShell:
             state: that it begins with, and changes.
             mark: where its words are said to stand; `None` for where they do.
             depth: of texts within texts.
+            file: that it is, where it is not the script itself.
         """
         if depth > _DEEPEST:
             raise TooLong
-        source = Source(cleaned(text) if depth == 0 else text, self.holes)
+        source = Source(cleaned(text) if depth == 0 else text, self.holes, file)
         tree = Parser(_LANGUAGE).parse(source.parsed)
         if tree.root_node.has_error and self.ran.unreadable is None:
             self.ran.unreadable = mark or source.mark(first_error(tree.root_node))

@@ -56,6 +56,7 @@ class SharedScript(Protocol):
     holes: OpenParts
     ran: Ran
     gpus: int | None
+    files: dict[str, str]
 
     def given(self, name: str) -> str | None:
         """Return what a variable is that the script does not set; `None` for none."""
@@ -69,6 +70,6 @@ class SharedScript(Protocol):
         """Count steps. Raises TooLong."""
         ...
 
-    def follow(self, text: str, state: ShellState, mark: Mark | None, depth: int) -> None:
+    def follow(self, text: str, state: ShellState, mark: Mark | None, depth: int, file: str = "") -> None:
         """Follow another text in a state."""
         ...

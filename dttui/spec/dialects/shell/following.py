@@ -104,9 +104,9 @@ class Follower:
         handler = self._handlers.get(node.type)
         return handler(node) if handler is not None else True
 
-    def start(self, text: str, mark: Mark) -> None:
-        """Follow a text that a command here evaluates, in the same state."""
-        self.shell.follow(text, self.state, mark, self._depth + 1)
+    def start(self, text: str, mark: Mark | None, file: str = "") -> None:
+        """Follow a text that a command here evaluates, or a file that it reads, in the same state."""
+        self.shell.follow(text, self.state, mark, self._depth + 1, file)
 
     def _assignment(self, node: Node) -> bool:
         self._assign(node)

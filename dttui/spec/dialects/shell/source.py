@@ -31,7 +31,8 @@ class Source:
     0.25), and so gets it in braces. It would take `<your data>` for a file to read, and gets a hole.
     """
 
-    def __init__(self, text: str, holes: OpenParts) -> None:
+    def __init__(self, text: str, holes: OpenParts, file: str = "") -> None:
+        self._file = file
         written = _DANGLING.sub("\n", _ASIDE.sub(lambda match: " " * len(match[0]), text))
         pieces: list[bytes] = []
         self._changes: list[tuple[int, int, bytes]] = []
@@ -66,8 +67,8 @@ class Source:
         """Return the line of a node, and its column in characters, both from 1."""
         row, column = node.start_point
         if column > _LONGEST_LINE:
-            return Mark(row + 1, column + 1)
-        return Mark(row + 1, len(self.written(node.start_byte - column, node.start_byte)) + 1)
+            return Mark(row + 1, column + 1, self._file)
+        return Mark(row + 1, len(self.written(node.start_byte - column, node.start_byte)) + 1, self._file)
 
 
 def begin(node: Node) -> int:
