@@ -21,7 +21,7 @@ from dttui.cli.printing import (
     print_document,
     print_rows,
 )
-from dttui.cli.rank_logs import check_ranks, log_rows
+from dttui.cli.rank_logs import check_ranks, log_rows, processes_of, starts_own_ranks
 from dttui.errors import ExitCode, NotFinishedError, UsageError
 from dttui.i18n import _
 from dttui.jobs import COMMUNICATION, LogFollower, LogLines, parse_since, speed_of, whole_line
@@ -84,10 +84,11 @@ def logs(options: Namespace) -> int:
     nodes = _nodes_asked(follower, attempt, options)
     if options.follow and not follower.is_over:
         _let_look(directory)
+    wanted = processes_of((options.rank,), follower.view) if options.rank is not None else None
     reader = LogFollower(
         directory,
         attempt,
-        takes=lambda process, kind: options.rank in (None, _number(process)) and (kind == "err" or not options.stderr),
+        takes=lambda process, kind: (wanted is None or process in wanted) and (kind == "err" or not options.stderr),
         last_lines=options.lines,
         since=since,
         redaction=None if options.raw else follower.view.redaction(),
@@ -172,6 +173,8 @@ def _nodes_asked(follower: JobFollower, attempt: int, options: Namespace) -> lis
     nodes = [options.node] if options.node is not None else [*known]
     if options.rank is not None:
         check_ranks((options.rank,), {name: known[name] for name in nodes}, job_id)
+        if starts_own_ranks(follower.view):
+            nodes = [name for name in nodes if options.rank in known[name]]
     return nodes
 
 
@@ -209,10 +212,6 @@ def _find_out(follower: JobFollower) -> None:
         time.sleep(POLL_S)
     if is_new or silence:
         view.lose(seen_at or time.time(), silence or silence_before)
-
-
-def _number(process: str) -> int | None:
-    return int(process) if process.isdecimal() else None
 
 
 def _numbers(metric: Metric) -> dict[str, float]:

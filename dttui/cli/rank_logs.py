@@ -111,10 +111,9 @@ class RankPrinter(Printer):
         if view.plan is None or not (to_the_end or (has_room and now >= self._look_at)):
             return
         self._look_at = now + LOOK_S
-        is_own = any(node.plan.starts_own_ranks for node in view.nodes.values())
-        # Of a command that trains itself, or pipes away what its ranks print, nothing else has lines.
-        wanted = {*map(str, self._ranks), *([LAUNCHER] if is_own else [])}
+        is_own = starts_own_ranks(view)
         if self._reader is None:
+            wanted = () if self._ranks == "all" else processes_of(self._ranks, view)
             self._reader = LogFollower(
                 follower.directory,
                 self._attempt,
@@ -202,6 +201,19 @@ def chosen_ranks(options: Namespace) -> Ranks:
         ranks: Ranks = options.logs
         return ranks
     return (0,) if options.output == "human" else ()
+
+
+def starts_own_ranks(view: JobView) -> bool:
+    """Whether a job is a command that starts its ranks itself, once a node."""
+    return any(node.plan.starts_own_ranks for node in view.nodes.values())
+
+
+def processes_of(ranks: Iterable[int], view: JobView) -> set[str]:
+    """Return the names of the processes whose logs have what ranks print.
+
+    Of a command that trains itself, or pipes away what its ranks print, nothing else has lines.
+    """
+    return {*map(str, ranks), *([LAUNCHER] if starts_own_ranks(view) else [])}
 
 
 def check_ranks(ranks: Ranks | None, known: Mapping[str, Collection[int]], job_id: str) -> None:

@@ -108,6 +108,8 @@ def test_of_a_command_that_starts_its_own_ranks_what_itself_prints_comes_with_th
     assert capsys.readouterr().out == "step 1\n"
     shows(directory, (0, 1))
     assert capsys.readouterr().out == "[a launcher] step 1\n[b launcher] another's\n"
+    assert main(["logs", directory.job_id, "--rank", "1"]) == 0
+    assert capsys.readouterr().out == "another's\n"
 
 
 def test_as_data_each_line_is_an_event_before_the_outcome(
