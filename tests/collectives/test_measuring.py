@@ -22,7 +22,7 @@ from tests.ports import free_port
 pytest.importorskip("torch")
 
 import torch.distributed as dist
-from dtagent.payload.collectives.measuring import Bench
+from dtagent.payload.collectives.measuring import Bench, typical
 from dtagent.payload.collectives.schedules import ALGORITHMS
 from dtagent.payload.collectives.timed_collectives import USUAL, SizedWork
 
@@ -195,3 +195,9 @@ def test_the_first_two_turns_of_a_size_are_not_counted(tmp_path: Path, monkeypat
         dist.destroy_process_group()
     assert turns == {8: 3, 32: 3}, "as many as are due in a second, of what took one"
     assert kept == [(8, [0.25]), (32, [0.25])]
+
+
+def test_of_many_trials_the_median_counts_and_of_a_few_the_fastest() -> None:
+    """A machine that is busy beside it makes some slower, and none faster."""
+    assert typical([0.42, 0.61, 0.44]) == 0.42
+    assert typical([0.42, 0.61, 0.44, 0.45, 0.9, 0.46]) == pytest.approx(0.455)

@@ -12,12 +12,16 @@ _HANG = "tests/faults/test_hang.py::"
 _OWN = "tests/faults/test_own_disks.py::"
 _RECOVERY = "tests/faults/test_recovery.py::"
 _STRAGGLERS = "tests/faults/test_stragglers.py::"
+_SPARE_SHARED = f"{_STRAGGLERS}test_a_spare_takes_the_place_of_a_slow_host_where_all_see_one_directory"
+_LINKS = "tests/faults/test_slow_links.py::"
+_LINK_SHARED = f"{_LINKS}test_a_slow_link_is_named_alone_where_all_save_in_one_directory"
 
 _OUTLIVES = f"{_AMID}test_no_rank_outlives_its_attempt_and_whoever_has_its_pid_after_it_lives_on"
 _JOURNAL = f"{_AMID}test_whatever_became_of_a_supervisor_or_its_journal_the_next_attempt_begins_where_it_should"
 _NEWEST = f"{_APART}test_where_no_directory_is_shared_all_go_on_from_the_newest_that_each_host_has_whole"
 _CUT_OFF = f"{_COPIES}test_a_spare_in_the_masters_place_gets_the_copy_that_another_host_kept"
 _FULL_DISK = f"{_APART}test_where_no_directory_is_shared_a_full_disk_costs_all_hosts_what_its_own_could_not_write"
+_HANGS_SHARED = "tests/faults/test_hang.py::test_a_job_that_hung_goes_on_from_a_directory_that_all_see"
 _HANGS = f"{_HANG}test_a_hang_is_told_with_where_each_rank_stands_and_the_job_starts_again_and_ends_well"
 _RECORDS = (
     "tests/faults/test_restarts.py::"
@@ -144,25 +148,27 @@ ON_DISKS = (
     ),
     OnDisks(
         "a hang of each kind",
-        own=(_HANGS,),
-        lacks="a shared directory",
-        thorough={_HANGS: "a deadlock, collectives that differ in name or size"},
+        (_HANGS_SHARED,),
+        (_HANGS,),
+        thorough={_HANGS_SHARED: "all but a collective left out", _HANGS: "all but a data loader's"},
     ),
     OnDisks(
         "one slow rank",
-        (),
+        (_SPARE_SHARED,),
         (f"{_STRAGGLERS}test_a_spare_takes_the_place_of_a_slow_host_at_the_next_checkpoint",),
         (f"{_STRAGGLERS}test_a_slow_rank_is_named_with_what_it_costs_and_taken_back_once_it_is_as_fast_as_others",),
-        "a shared directory",
+        thorough={_SPARE_SHARED: ""},
     ),
     OnDisks(
         "one slow link",
-        neither=(
-            "tests/faults/test_slow_links.py::test_a_slow_link_from_one_host_to_another_is_named_alone",
+        (_LINK_SHARED,),
+        (f"{_LINKS}test_a_slow_link_is_named_alone_while_checkpoints_are_copied_over_it",),
+        (
+            f"{_LINKS}test_a_slow_link_from_one_host_to_another_is_named_alone",
             "tests/faults/test_communication_share.py::"
             "test_the_share_of_communication_grows_as_the_link_slows_and_is_told_beside_the_estimates",
         ),
-        lacks="with checkpoints, on either",
+        thorough={_LINK_SHARED: ""},
     ),
 )
 """In the order in which they are told of."""

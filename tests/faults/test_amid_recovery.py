@@ -29,7 +29,7 @@ from tests.integration.test_gpt_example import TINY
 from tests.lab.host import Host
 from tests.lab.hosts import Lab
 from tests.lab.probes import SYSTEM_PYTHON
-from tests.lab.shared import SHARED, share, show, unshare_from
+from tests.lab.shared import SHARED, shared_by, show
 from tests.processes import ended_agents as ended_agents
 from tests.waiting import wait_until
 
@@ -47,10 +47,8 @@ UNREADABLE = (
 @pytest.fixture
 def shared(lab: Lab) -> Iterator[Path]:
     """A directory that all hosts see."""
-    yield share([*lab.values()])
-    for host in lab.values():
-        with contextlib.suppress(AssertionError):
-            unshare_from(host)
+    with shared_by([*lab.values()]) as directory:
+        yield directory
 
 
 SAVES = {True: TRAINS, False: EACH_SAVES}

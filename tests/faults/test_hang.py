@@ -20,6 +20,7 @@ from dttui.spec import load_document
 from tests.integration.headless import DEADLINE_S, dttui, dttui_here, result_of, write_job
 from tests.lab.hosts import Lab
 from tests.lab.interpreter import USER_PREFIX
+from tests.lab.shared import SHARED, shared_by
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300), pytest.mark.xdist_group("lab of watches")]
@@ -62,7 +63,7 @@ class Shards(Dataset):
 
 def save(number):
     where = os.path.join(os.environ["DTTUI_CHECKPOINT_DIR"], f"step-{number}")
-    os.makedirs(where)
+    os.makedirs(where, exist_ok=True)
     open(os.path.join(where, "COMPLETE"), "w").close()
 
 for number in range(int(os.environ.get("DTTUI_RESUME_FROM", "-0").rpartition("-")[2]), 20):
@@ -230,8 +231,23 @@ def test_a_hang_is_told_with_where_each_rank_stands_and_the_job_starts_again_and
 
     It goes on from the checkpoint that each host has on its own disk.
     """
+    check_that_it_ends_well(how, lab, tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    "how",
+    [how if how == "skip" else pytest.param(how, marks=pytest.mark.thorough) for how in KINDS],
+)
+def test_a_job_that_hung_goes_on_from_a_directory_that_all_see(how: str, lab: Lab, tmp_path: Path) -> None:
+    """As with own disks, within 150 s."""
+    with shared_by([*lab.values()]):
+        check_that_it_ends_well(how, lab, tmp_path, {"checkpoint": {"dir": SHARED, "shared": True}})
+
+
+def check_that_it_ends_well(how: str, lab: Lab, tmp_path: Path, checkpoints: dict[str, Any]) -> None:
+    """Check what is told of a hang, and that the attempt after it goes on where the newest checkpoint lies."""
     # 6 s were too few on a busy machine: an attempt of which nothing hung was told to hang, probably as ranks ended.
-    recovery = {"max_restarts": 2, "hang_s": 12, "on_hang": "restart"}
+    recovery = {"max_restarts": 2, "hang_s": 12, "on_hang": "restart", **checkpoints}
     directory = launched(lab, tmp_path, how, recovery=recovery)
     wait_until(directory.is_over, "it to start again and end", 150)
     summary = jobs.summarize(directory)

@@ -19,6 +19,7 @@ from dttui.spec import load_document
 from tests.gloo import LEAVES
 from tests.integration.headless import dttui, dttui_here, write_job
 from tests.lab.hosts import Lab
+from tests.lab.shared import SHARED, shared_by
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300), pytest.mark.xdist_group("lab of watches")]
@@ -118,7 +119,18 @@ def test_equal_ranks_are_never_named(lab: Lab, tmp_path: Path) -> None:
 
 def test_a_spare_takes_the_place_of_a_slow_host_at_the_next_checkpoint(lab: Lab, tmp_path: Path) -> None:
     """With `on_straggler: replace` and checkpoints every 5 s: within 200 s of the launch the job has ended well."""
-    checkpoint = {"dir": f"/var/tmp/{tmp_path.parent.name}", "copies": 1}
+    check_that_a_spare_comes(lab, tmp_path, {"dir": f"/var/tmp/{tmp_path.parent.name}", "copies": 1})
+
+
+@pytest.mark.thorough
+def test_a_spare_takes_the_place_of_a_slow_host_where_all_see_one_directory(lab: Lab, tmp_path: Path) -> None:
+    """As with own disks, within 200 s."""
+    with shared_by([*lab.values()]):
+        check_that_a_spare_comes(lab, tmp_path, {"dir": SHARED, "shared": True})
+
+
+def check_that_a_spare_comes(lab: Lab, tmp_path: Path, checkpoint: dict[str, Any]) -> None:
+    """Check that a host is replaced that slows the others, once a checkpoint is written."""
     recovery = {"on_node_failure": "replace", "spares": ["gpu3"], "max_restarts": 1, "checkpoint": checkpoint}
     directory = launched(lab, tmp_path, "host", ("gpu1", "gpu2"), on_straggler="replace", **recovery)
     wait_until(directory.is_over, "its end", 200)

@@ -5,11 +5,12 @@ It goes with the last of them that is switched off, and one that was has to be g
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.lab.host import Host
@@ -36,6 +37,17 @@ def show(first: Host, other: Host) -> None:
     """Show what one host has there on another that has nothing there yet."""
     other.run(["mkdir", "-p", SHARED])
     subprocess.run([sys.executable, "-m", "tests.lab.shared", str(first.pid), str(other.pid)], check=True, timeout=120)
+
+
+@contextlib.contextmanager
+def shared_by(hosts: Sequence[Host]) -> Iterator[Path]:
+    """Have hosts see one directory for a while, as far as they are there at its end."""
+    try:
+        yield share(hosts)
+    finally:
+        for host in hosts:
+            with contextlib.suppress(AssertionError):
+                unshare_from(host)
 
 
 def unshare_from(host: Host) -> None:

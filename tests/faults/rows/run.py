@@ -51,6 +51,7 @@ ROWS = (
         150,
         (
             f"{_HANG}test_a_hang_is_told_with_where_each_rank_stands_and_the_job_starts_again_and_ends_well",
+            f"{_HANG}test_a_job_that_hung_goes_on_from_a_directory_that_all_see",
             f"{_HANG}test_a_long_phase_is_told_and_goes_on_to_a_good_end",
         ),
     ),
@@ -83,17 +84,20 @@ ROWS = (
             f"{_STRAGGLERS}test_a_slow_rank_is_named_with_what_it_costs_and_taken_back_once_it_is_as_fast_as_others",
             f"{_STRAGGLERS}test_equal_ranks_are_never_named",
             f"{_STRAGGLERS}test_a_spare_takes_the_place_of_a_slow_host_at_the_next_checkpoint",
+            f"{_STRAGGLERS}test_a_spare_takes_the_place_of_a_slow_host_where_all_see_one_directory",
         ),
     ),
     Fault(
         "one link is slow",
         "on three hosts what one host sends and is sent falls to 10 Mbit/s while ranks train, or what it sends to one "
-        "other; and all links alike at 50 Mbit/s",
+        "other, with and without checkpoints that are copied; and all links alike at 50 Mbit/s",
         ("P7",),
         90,
         (
             f"{_SLOW_LINKS}test_a_slow_network_of_a_host_is_named_and_taken_back_once_it_is_as_fast_as_others",
             f"{_SLOW_LINKS}test_a_slow_link_from_one_host_to_another_is_named_alone",
+            f"{_SLOW_LINKS}test_a_slow_link_is_named_alone_while_checkpoints_are_copied_over_it",
+            f"{_SLOW_LINKS}test_a_slow_link_is_named_alone_where_all_save_in_one_directory",
             f"{_SLOW_LINKS}test_equal_links_are_never_named",
         ),
     ),

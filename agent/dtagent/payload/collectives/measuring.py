@@ -38,11 +38,16 @@ ONE_S = 1.0
 """How long one size is repeated."""
 LONGEST_S = 4.0
 """What is expected to take longer once is not begun."""
-MOST_TRIALS = 50
+MOST_TRIALS, FEW = 50, 6
 PAIRS_UNTIL, INSIDE_UNTIL, USUAL_UNTIL = 0.5, 0.65, 0.85
 """Of the time, by when the pairs are to be done, the insides of hosts, and the usual collectives of all ranks; other
 algorithms have the rest, and not what is left over: a bench of slow links is not to take longer for them."""
 TIMEOUT_S = 120.0
+
+
+def typical(seconds: Sequence[float]) -> float:
+    """Return the median of trials; of a few the fastest, as whatever disturbs one makes it slower."""
+    return min(seconds) if len(seconds) < FEW else statistics.median(seconds)
 
 
 def _nothing(size: int, *, has_room: bool = True) -> SizedWork:
@@ -145,7 +150,7 @@ class Bench:
             parties: their ranks; no rank is in two.
             ends_at: when no size is begun any more, by `time.monotonic`.
             make: returns this rank's work of a size.
-            keep: gets the number of a party, the size, and of each rank the median and the wrong elements.
+            keep: gets the number of a party, the size, and of each rank the seconds and the wrong elements.
         """
         mine = next((number for number, party in enumerate(parties) if self.rank in party), None)
         going = list(range(len(parties)))
@@ -158,13 +163,14 @@ class Bench:
             if not going:
                 return
             self.once(piece)
-            taken, is_late = self.agreed(self.once(piece)), self.is_past(ends_at)
+            first = self.once(piece)
+            taken, is_late = self.agreed(first), self.is_past(ends_at)
             took = {number: max(taken[rank] for rank in parties[number]) for number in going}
             trials = min(MOST_TRIALS, max(1, int(ONE_S / max(took[mine], 1e-6)))) if mine in took else 1
-            median = statistics.median([self.once(piece) for _trial in range(trials)])
-            medians, wrong, told = self.agreed(median), self.agreed(piece.wrong()), int(max(self.agreed(piece.size)))
+            seconds = typical([first, *(self.once(piece) for _trial in range(trials))])
+            of_ranks, wrong, told = self.agreed(seconds), self.agreed(piece.wrong()), int(max(self.agreed(piece.size)))
             for number in going:
-                keep(number, told, medians, wrong)
+                keep(number, told, of_ranks, wrong)
             if size == self.largest:
                 return
             left = [] if is_late else [number for number in going if took[number] * GROWTH <= LONGEST_S]
@@ -209,9 +215,9 @@ class Bench:
 
             return SizedWork(size, lambda: None, work, lambda: int((got != 1.0).sum()))
 
-        def keep(number: int, size: int, medians: list[float], wrong: list[float]) -> None:
+        def keep(number: int, size: int, seconds_of: list[float], wrong: list[float]) -> None:
             asks, answers = parties[number]
-            row = {"size": size, "seconds": medians[asks] / 2, "wrong": int(wrong[asks] + wrong[answers])}
+            row = {"size": size, "seconds": seconds_of[asks] / 2, "wrong": int(wrong[asks] + wrong[answers])}
             self.tell(kind="pair", between=list(between[number]), **row)
 
         self.grow(parties, ends_at, make, keep)
@@ -261,9 +267,9 @@ class Bench:
                 lambda: int((tensor != len(members_of[mine])).sum()),
             )
 
-        def keep(number: int, size: int, medians: list[float], wrong: list[float]) -> None:
+        def keep(number: int, size: int, seconds_of: list[float], wrong: list[float]) -> None:
             members = members_of[hosts[number]]
-            seconds = max(medians[rank] for rank in members)
+            seconds = max(seconds_of[rank] for rank in members)
             bad = int(sum(wrong[rank] for rank in members))
             self.row("all_reduce", "native", len(members), size, seconds, bad, hosts[number])
 
@@ -294,12 +300,12 @@ class Bench:
             def keep(
                 _party: int,
                 size: int,
-                medians: list[float],
+                seconds_of: list[float],
                 wrong: list[float],
                 op: str = kind.value,
                 algorithm: str = algorithm,
             ) -> None:
-                self.row(op, algorithm, self.ranks, size, max(medians), int(sum(wrong)))
+                self.row(op, algorithm, self.ranks, size, max(seconds_of), int(sum(wrong)))
 
             self.grow([range(self.ranks)], _part_until(ends_at, kinds - done), make, keep)
 
