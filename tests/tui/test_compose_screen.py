@@ -13,7 +13,7 @@ from dttui.tui.screens.run import RunScreen
 from dttui.tui.widgets.finding_list import FindingList
 from tests.tui.composing import SIZE, FakeLauncher, choose_framework, lines_of, screen_of, tick
 from tests.tui.fake_fleet import environment, job, make_app, make_inventory, set_states, status
-from tests.tui.looking import follow, settle, text_of, toasts, told
+from tests.tui.looking import follow, labels_of, settle, text_of, toasts, told
 from tests.tui.screens import CHOSEN
 
 
@@ -36,7 +36,9 @@ async def test_the_first_ticked_is_the_master_and_unticking_it_moves_the_badge()
         await pilot.press("home", "down", "down", "m")
         await settle(app, pilot)
         assert "★ nlp-research-lab  master" in lines_of(app)
-        assert app.screen.query_one("#master", Select).value == "nlp-research-lab"
+        master = app.screen.query_one("#master", Select)
+        assert master.value == "nlp-research-lab"
+        assert labels_of(master) == ["pytorch-dev-env", "nlp-research-lab"], "no line asks to choose"
         await tick(pilot, 2)
         await settle(app, pilot)
         assert "★" not in lines_of(app)
@@ -102,7 +104,13 @@ async def test_what_is_missing_is_said_in_order_and_one_at_a_time() -> None:
         await pilot.press(*"mini", "ctrl+l")
         await settle(app, pilot)
         assert toasts(app)[-1] == "error: Choose a dataset, or none"
-        app.screen.query_one("#dataset", Select).value = ""
+        dataset = app.screen.query_one("#dataset", Select)
+        assert app.focused is dataset
+        await pilot.press("enter", "home", "enter")
+        await settle(app, pilot)
+        first = dataset.value
+        assert first == labels_of(dataset)[0], "what asked for a choice cannot be taken, and is no line of the list now"
+        dataset.value = ""
         await settle(app, pilot)
         await pilot.press("ctrl+l")
         await settle(app, pilot)

@@ -196,6 +196,8 @@ async def test_a_process_that_serves_the_ranks_has_logs_under_its_own_name() -> 
         offered = labels_of(stream)
         assert offered[-2:] == ["rendezvous output", "rendezvous errors"]
         assert "launcher output" not in offered
+        assert offered[0] == "all ranks", "no line asks to choose"
+        assert labels_of(app.screen.query_one("#log-node", Select))[0] == "pytorch-dev-env"
         writer.logs("pytorch-dev-env", f"{served}.err", "14 ranks have met")
         stream.value = f"{served}.err"
         await look(app, pilot)

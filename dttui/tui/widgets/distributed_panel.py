@@ -16,6 +16,7 @@ from dttui.i18n import _, ngettext
 from dttui.planning import network_note
 from dttui.sanitize import clean
 from dttui.tui.messages import FrameworksWanted, MasterChosen
+from dttui.tui.widgets.choice_list import ChoiceList
 from dttui.tui.widgets.field_label import FieldLabel
 from dttui.tui.widgets.prose import Prose
 
@@ -26,14 +27,12 @@ class DistributedPanel(Vertical):
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self.display = False
-        self._names: list[tuple[str, str]] = []
-        self._master: str | None = None
 
     def compose(self) -> ComposeResult:
         """Lay out master and framework, what the chosen framework is for and offers, and the note."""
         with Horizontal(classes="field", id="master-field"):
             yield FieldLabel(_("Master"), classes="field-label")
-            yield Select[str]([], id="master", prompt=_("choose"), compact=True)
+            yield ChoiceList(id="master")
         with Horizontal(classes="field"):
             yield FieldLabel(_("Framework"), classes="field-label")
             yield Button(_("choose"), id="framework", compact=True)
@@ -60,13 +59,10 @@ class DistributedPanel(Vertical):
         self.border_title = _("Distributed training settings") if len(names) > 1 else _("Framework")
         for selector in ("#master-field", "#network-note"):
             self.query_one(selector).display = len(names) > 1
-        with self.prevent(Select.Changed):
-            select = self.query_one("#master", Select)
-            if list(names) != self._names:
-                self._names = list(names)
-                select.set_options([(Content(name), key) for key, name in names])
-            self._master = master if any(key == master for key, _name in names) else None
-            select.value = self._master or Select.NULL
+        is_there = any(key == master for key, _name in names)
+        self.query_one("#master", ChoiceList).offer(
+            [(Content(name), key) for key, name in names], master if is_there else None
+        )
         self.query_one("#framework", Button).label = framework_line(chosen) if chosen else Content(_("choose"))
         about = why_unusable(chosen) or chosen.description if chosen else ""
         self.query_one("#framework-description", Prose).show(Content(clean(about)))
@@ -82,8 +78,6 @@ class DistributedPanel(Vertical):
         event.stop()
         if isinstance(event.value, str):
             self.post_message(MasterChosen(event.value))
-        elif self._master is not None:
-            self.query_one("#master", Select).value = self._master
 
     @on(Button.Pressed, "#framework")
     def _framework_asked_for(self, event: Button.Pressed) -> None:

@@ -18,6 +18,7 @@ from dttui.planning import ProgramKind
 from dttui.sanitize import clean
 from dttui.spec import Container, DatasetRef
 from dttui.tui.messages import FormEdited
+from dttui.tui.widgets.choice_list import ChoiceList
 from dttui.tui.widgets.field_label import FieldLabel
 from dttui.tui.widgets.prose import Prose
 
@@ -69,8 +70,7 @@ class JobForm(Vertical):
             yield FieldLabel(_("Container"), classes="field-label")
             yield Static(id="container-text")
             yield Button(_("Edit"), id="container", action="screen.container", compact=True)
-        select = Select(self._options(), id="dataset", prompt=_("choose a dataset, or none"), compact=True)
-        yield from _field(_("Dataset"), select)
+        yield from _field(_("Dataset"), ChoiceList(id="dataset", prompt=_("choose a dataset, or none")))
         versions = Select[str]([], id="version", prompt=_("preferred version"), compact=True)
         yield from _field(_("Version"), versions, row_id="version-field")
         yield from _field(_("Path"), _input("dataset-path", _("the catalogue's")), row_id="path-field")
@@ -156,11 +156,10 @@ class JobForm(Vertical):
     def _show_dataset(self, dataset: DatasetRef | str | None) -> None:
         chosen = dataset if isinstance(dataset, DatasetRef) else None
         self._shown = chosen.id if chosen is not None else None
-        select = self.query_one("#dataset", Select)
         if chosen is not None and chosen.id not in self._known:
             self._known.append(chosen.id)
-            select.set_options(self._options())
-        select.value = chosen.id if chosen is not None else Select.NULL if dataset is None else NO_DATASET
+        identity = chosen.id if chosen is not None else None if dataset is None else NO_DATASET
+        self.query_one("#dataset", ChoiceList).offer(self._options(), identity)
         for row in ("#version-field", "#path-field"):
             self.query_one(row).display = chosen is not None
         if chosen is None:

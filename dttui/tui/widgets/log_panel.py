@@ -18,6 +18,7 @@ from dttui.tui.commands import N_
 from dttui.tui.log_lines import short_name
 from dttui.tui.log_scan import NumberedLines, Sought
 from dttui.tui.messages import LogChosen, LogSaveWanted, LogTimeChosen
+from dttui.tui.widgets.choice_list import ChoiceList
 from dttui.tui.widgets.log_view import LogLooked, LogView
 
 ALL_STREAMS = ""
@@ -84,9 +85,9 @@ class LogPanel(Vertical):
         """Lay out the choices, the lines and the field."""
         with Horizontal(id="log-choice"):
             yield Label(_("Node"))
-            yield Select[str]([], id="log-node", prompt=_("choose"), compact=True)
+            yield ChoiceList(id="log-node")
             yield Label(_("Stream"))
-            yield Select[str]([], id="log-stream", prompt=_("choose"), compact=True)
+            yield ChoiceList(id="log-stream")
             yield Static(id="log-place")
         yield Static(Content.styled(_("Nothing has been written yet."), "$muted"), id="log-empty")
         yield LogView(id="log")
@@ -106,34 +107,26 @@ class LogPanel(Vertical):
         found = {node.key: node for node in nodes}
         if found == self._sources or not nodes:
             return
-        select, streams = self.query_one("#log-node", Select), self.query_one("#log-stream", Select)
-        kept, stream = select.value, streams.value
-        is_new = list(found) != list(self._sources)
         self._sources = found
-        if is_new:
-            every = [(Content(_("all nodes")), ALL_NODES)] if len(nodes) > 1 and self.merges_nodes else []
-            with self.prevent(Select.Changed):
-                select.set_options([*((Content(node.name), node.key) for node in nodes), *every])
-                is_there = isinstance(kept, str) and (kept in found or (kept == ALL_NODES and bool(every)))
-                select.value = kept if is_there else nodes[0].key
-        chosen = stream if isinstance(stream, str) and select.value == kept else ALL_STREAMS
-        self._offer_streams(str(select.value), chosen)
+        kept, stream = self._log_chosen
+        node = kept if kept is not None and kept in self._node_keys() else nodes[0].key
+        self._offer_nodes(node)
+        self._offer_streams(node, stream if stream is not None and node == kept else ALL_STREAMS)
 
     def open_at(self, node: str, stream: str | None) -> None:
         """Show a stream of a node, or all of them, unless a person has chosen a log or it is shown already."""
         if self._is_chosen or node not in self._sources:
             return
-        select = self.query_one("#log-node", Select)
-        if (select.value, self.query_one("#log-stream", Select).value) == (node, stream or ALL_STREAMS):
+        if self._log_chosen == (node, stream or ALL_STREAMS):
             return
         with self.prevent(Select.Changed):
-            select.value = node
+            self.query_one("#log-node", ChoiceList).value = node
         self._offer_streams(node, stream or ALL_STREAMS)
 
     def choose_node(self, node: str) -> None:
         """Show all that a node prints, as if a person had chosen it here."""
         if node in self._sources:
-            self.query_one("#log-node", Select).value = node
+            self.query_one("#log-node", ChoiceList).value = node
 
     def choose(self, wanted: LogChosen) -> None:
         """Show a log as if a person had chosen it here; all of its node's where there is no such stream."""
@@ -141,7 +134,7 @@ class LogPanel(Vertical):
         if node in self._node_keys():
             self._is_chosen = True
             with self.prevent(Select.Changed):
-                self.query_one("#log-node", Select).value = node
+                self.query_one("#log-node", ChoiceList).value = node
             self.post_message(replace(wanted, stream=self._set_streams(node, wanted.stream or ALL_STREAMS) or None))
 
     def processes(self, node: str | None) -> tuple[str, ...]:
@@ -253,11 +246,21 @@ class LogPanel(Vertical):
         field.focus()
 
     def _turn(self, selector: str, direction: int) -> None:
-        select = self.query_one(selector, Select)
-        values = self._streams(str(self.query_one("#log-node", Select).value))
+        select = self.query_one(selector, ChoiceList)
+        values = self._streams(str(self.query_one("#log-node", ChoiceList).value))
         known = [value for _label, value in values] if selector == "#log-stream" else self._node_keys()
         if select.value in known:
             select.value = known[(known.index(str(select.value)) + direction) % len(known)]
+
+    @property
+    def _log_chosen(self) -> tuple[str | None, str | None]:
+        """Node and stream that are chosen, where any were offered."""
+        return self.query_one("#log-node", ChoiceList).selection, self.query_one("#log-stream", ChoiceList).selection
+
+    def _offer_nodes(self, chosen: str) -> None:
+        nodes = [(Content(node.name), node.key) for node in self._sources.values()]
+        every = [(Content(_("all nodes")), ALL_NODES)] if ALL_NODES in self._node_keys() else []
+        self.query_one("#log-node", ChoiceList).offer([*nodes, *every], chosen)
 
     def _node_keys(self) -> list[str]:
         return [*self._sources, *([ALL_NODES] if len(self._sources) > 1 and self.merges_nodes else [])]
@@ -282,14 +285,10 @@ class LogPanel(Vertical):
         """Offer the streams of a node; return which one is chosen."""
         streams = self._streams(node)
         chosen = wanted if wanted in [value for _label, value in streams] else ALL_STREAMS
-        select = self.query_one("#log-stream", Select)
-        with self.prevent(Select.Changed):
-            select.set_options([(Content(label), value) for label, value in streams])
-            select.value = chosen
+        self.query_one("#log-stream", ChoiceList).offer([(Content(label), value) for label, value in streams], chosen)
         return chosen
 
     def _tell(self) -> None:
-        node = self.query_one("#log-node", Select).value
-        stream = self.query_one("#log-stream", Select).value
-        if isinstance(node, str) and isinstance(stream, str):
+        node, stream = self._log_chosen
+        if node is not None and stream is not None:
             self.post_message(LogChosen(node or None, stream or None))
