@@ -10,10 +10,12 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from dttui.i18n import _, ngettext
-from dttui.jobs import ComparedJob, Contrast, JobEntry
+from dttui.jobs import ComparedJob, Contrast, JobEntry, smoothed
 from dttui.tui import symbols
+from dttui.tui.plots import is_smoothed
 from dttui.tui.rows import line
 from dttui.tui.widgets.cells import fit
+from dttui.tui.widgets.curve_plot import faint
 from dttui.tui.widgets.plot_area import Curves, Stroke
 from dttui.tui.widgets.plot_axes import Begin
 from dttui.words import measure_name
@@ -108,13 +110,17 @@ def compared_curves(found: Contrast) -> tuple[ComparedCurves, ComparedCurves]:
 
 
 def _strokes(found: Contrast, field: str) -> list[Stroke]:
-    strokes = []
+    """Return a curve a job, each with its letter; of what is noisy the curves without that, over those as reported."""
+    raw, strokes = [], []
     for letter, colour, side in zip(LETTERS, COLOURS, found.jobs, strict=False):
         steps = sorted(side.course.steps.items())
-        points = [(float(step), value) for step, told in steps if (value := getattr(told, field)) is not None]
-        if points:
+        points = tuple((float(step), value) for step, told in steps if (value := getattr(told, field)) is not None)
+        if points and is_smoothed(field):
+            raw.append(Stroke(faint(colour), points))
+            strokes.append(Stroke(colour, smoothed(points), letter=letter))
+        elif points:
             strokes.append(Stroke(colour, points, letter=letter))
-    return strokes
+    return [*raw, *strokes]
 
 
 def _troubles(found: Contrast) -> Iterator[str]:

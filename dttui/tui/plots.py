@@ -24,8 +24,6 @@ _COLOURS = {
     "temperature": "heat",
     "power": "heat",
 }
-_SMOOTHED = 20
-"""Points of which a curve has at least as many before it is smoothed."""
 _FROM_ZERO = ("speed", "memory", "power")
 _SHARES = ("utilisation", "communication")
 
@@ -55,6 +53,11 @@ def show_plots(plots: MetricPlots, view: JobView, chosen: ChosenPlots, earlier: 
     return has_reports
 
 
+def is_smoothed(name: str) -> bool:
+    """Whether a curve of this measure is drawn without its noise, over itself."""
+    return name.endswith("loss")
+
+
 def _plot(curve: Curve, ghost: Points) -> Plot:
     name = curve.plot
     begin = Begin.ANYWHERE
@@ -70,7 +73,7 @@ def _plot(curve: Curve, ghost: Points) -> Plot:
         is_whole=curve.axis in (Axis.STEP, Axis.REPORT),
         unit=_unit(curve.declared),
         begin=begin,
-        smooth=smoothed(curve.points) if name == "loss" or name.endswith("loss") else (),
+        smooth=smoothed(curve.points) if is_smoothed(name) else (),
         ghost=ghost,
         newest=_newest(curve),
     )

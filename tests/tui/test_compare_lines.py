@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from dttui import jobs
-from dttui.jobs import JobEntry
+from dttui.jobs import JobEntry, smoothed
 from dttui.spec.models import Run
 from dttui.tui.compare_lines import compared_curves, difference_lines, job_lines
 from tests.tui import job_files
@@ -27,8 +27,11 @@ def test_of_three_jobs_only_what_differs_is_told_and_each_has_its_curve() -> Non
     assert {item.key for item in found.differences} >= {"plan.world_size", "plan.nodes.2.name"}
     assert "name" not in {item.key for item in found.differences}  # The last one has no job file to compare.
     loss, speed = compared_curves(found)
-    for drawn in (loss.curves, speed.curves):
-        assert [stroke.letter for stroke in drawn.strokes] == ["A", "B", "C"]
+    assert [stroke.letter for stroke in speed.curves.strokes] == ["A", "B", "C"]
+    assert [stroke.letter for stroke in loss.curves.strokes] == ["", "", "", "A", "B", "C"]
+    raw, smooth = loss.curves.strokes[0], loss.curves.strokes[3]
+    assert (raw.part, smooth.part) == ("faint plot-loss", "plot-loss")
+    assert smooth.points == smoothed(tuple(raw.points)), "as on the screen of each job"
     assert loss.curves.strokes[0].points[-1][0] == 400.0
 
     found = jobs.contrast([writer.directory for writer in writers])

@@ -10,6 +10,12 @@ from dttui.tui.widgets.plot_area import AXIS, LABEL, Curves, curve_lines
 
 _COLOURS = {AXIS: "border-quiet", LABEL: "muted"}
 """Of what belongs to no curve; a curve's part is the name of its theme variable."""
+_FAINT = "faint "
+
+
+def faint(colour: str) -> str:
+    """Return the part of a curve that is drawn faintly in a colour, by the name of its theme variable."""
+    return _FAINT + colour
 
 
 class CurvePlot(Widget):
@@ -24,7 +30,7 @@ class CurvePlot(Widget):
 
         Args:
             title: on the border.
-            curves: of which each has the name of a theme variable, without `$`, as its part.
+            curves: of which each has the name of a theme variable, without `$`, as its part; `faint` makes one of it.
         """
         self.border_title = title
         if curves != self._curves:
@@ -36,5 +42,10 @@ class CurvePlot(Widget):
         if self._curves is None or not self.size:
             return Content("")
         lines = curve_lines(self._curves, *self.size)
-        pieces = [[(text, f"${_COLOURS.get(str(part), part)}") for text, part in line] for line in lines]
+        pieces = [[(text, _style(str(part))) for text, part in line] for line in lines]
         return Content("\n").join(Content.assemble(*line) for line in pieces)
+
+
+def _style(part: str) -> str:
+    colour = part.removeprefix(_FAINT)
+    return f"{'dim ' if colour != part else ''}${_COLOURS.get(colour, colour)}"
