@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.command import CommandPalette, Provider
-from textual.css.query import NoMatches
 from textual.theme import ThemeProvider
-from textual.worker import WorkerFailed
 
 from dttui.i18n import _
 from dttui.tui.bindings import group_name
@@ -57,7 +54,6 @@ class AppWays(App[None]):
         super().__init__()
         self.typed_before: dict[str, dict[str, str]] = {}
         """What was typed into dialogs that were left by esc."""
-        self._is_telling_anew = False
 
     @property
     def keymap(self) -> Mapping[str, str]:
@@ -90,18 +86,7 @@ class AppWays(App[None]):
 
     async def tell_anew(self) -> None:
         """Have all open screens say in the language chosen now what they say."""
-        self._is_telling_anew = True
-        try:
-            await tell_anew(self)
-        finally:
-            self._is_telling_anew = False
-
-    def _handle_exception(self, error: Exception) -> None:
-        """End the app; but not where a worker has looked for what is just being made in another language."""
-        if self._is_telling_anew and isinstance(error, WorkerFailed) and isinstance(error.error, NoMatches):
-            logging.getLogger(__name__).info("not there while the language is switched: %s", error.error)
-        else:
-            super()._handle_exception(error)
+        await tell_anew(self)
 
     def search_themes(self) -> None:
         """Show all themes."""

@@ -196,8 +196,8 @@ class BenchScreen(Page[None]):
         self._benches.begin(self._hosts, directory)
         self._report, self._findings, self._kept = None, (), ""
         if self.is_running:
-            self.show_news()
-            self._show_report()
+            self.call_later(self.show_news)  # It may be composed anew just now.
+            self.call_later(self._show_report)
 
     @work(exclusive=True, group="bench-stop")
     async def action_stop(self) -> None:
