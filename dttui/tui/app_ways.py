@@ -63,7 +63,7 @@ class AppWays(App[None]):
     def action_help(self) -> None:
         """Show the keys of the screen."""
         if not isinstance(self.screen, (HelpScreen, JumpScreen, CommandPalette)):
-            self.push_screen(HelpScreen(list(all_commands_of(self.screen))))
+            self.push_screen(HelpScreen([item for item in all_commands_of(self.screen) if item.enabled]))
 
     def action_settings(self) -> None:
         """Show the settings."""

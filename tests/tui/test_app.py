@@ -99,6 +99,7 @@ async def test_help_lists_the_keys_of_the_screen_it_was_asked_on() -> None:
         assert isinstance(app.screen, HelpScreen)
         for words in ("environments", "Make the environment the master", "Launch the job"):
             assert words in screen_text(app)
+        assert "Choose the framework" not in screen_text(app), "nothing is ticked yet"
         await pilot.press("end")
         await settle(app, pilot)
         assert "Show all jobs of this login node" in screen_text(app)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from dtagent.protocol.events import JobState
 from textual.widgets import TabbedContent
 
 from dttui.tui.app import DttuiApp
+from dttui.tui.screens.help import HelpScreen
 from dttui.tui.screens.replay import ReplayScreen
 from tests.tui import job_files
 from tests.tui.fake_fleet import job, make_app, make_inventory
@@ -96,7 +99,12 @@ async def test_a_replay_stops_nothing_brings_up_no_controller_and_is_left_by_esc
         await look(app, pilot)
         assert "hello" in "\n".join(log_of(app))
         assert isinstance(app.screen, ReplayScreen)
-        await pilot.press("escape")
+        await pilot.press("question_mark")
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen), "its keys are listed")
+        listed = {command.name: command.key for command in cast(HelpScreen, app.screen).commands}
+        assert {"pause", "faster", "leave", "logs"} <= {*listed}
+        assert not {"stop", "restart", "stacks", "shell", "back"} & {*listed}, "only what it offers"
+        await pilot.press("escape", "escape")
         await pilot.pause()
     assert not writer.directory.has_controller()
 

@@ -28,7 +28,7 @@ class HelpScreen(Dialog[None]):
 
     def __init__(self, commands: list[ScreenCommand]) -> None:
         super().__init__()
-        self._commands = commands
+        self.commands = commands
 
     def compose(self) -> ComposeResult:
         """Lay out a line a command."""
@@ -36,9 +36,9 @@ class HelpScreen(Dialog[None]):
             yield Static(Content("\n").join(self._lines()))
 
     def _lines(self) -> Iterator[Content]:
-        keys = max((cell_len(command.key) for command in self._commands), default=0)
-        names = max((cell_len(told_now(command.name)) for command in self._commands), default=0)
-        for number, (group, commands) in enumerate(by_group(self._commands).items()):
+        keys = max((cell_len(command.key) for command in self.commands), default=0)
+        names = max((cell_len(told_now(command.name)) for command in self.commands), default=0)
+        for number, (group, commands) in enumerate(by_group(self.commands).items()):
             if number:
                 yield Content("")
             yield Content.styled(group_name(group), "bold")
@@ -46,7 +46,7 @@ class HelpScreen(Dialog[None]):
                 yield Content.assemble(
                     (fit(command.key, keys, right=True), "bold $primary"),
                     "  ",
-                    (fit(told_now(command.name), names), "" if command.enabled else "$muted"),
+                    fit(told_now(command.name), names),
                     "  ",
                     (told_now(command.explanation), "$muted"),
                 )

@@ -24,6 +24,8 @@ LEAST_SPEED, USUAL_SPEED, MOST_SPEED = 0.125, 10.0, 65536.0
 LEAP = 0.05
 """Of the whole, that a key leaps over."""
 
+_NOT_OFFERED = ("stop", "stacks", "restart", "shell", "pop_screen")
+
 
 class ReplayScreen(RunScreen):
     """Shows at each moment what a screen showed that was there then."""
@@ -60,8 +62,8 @@ class ReplayScreen(RunScreen):
         return self._past.has_told_all
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer nothing that does something to the job."""
-        return action not in ("stop", "stacks", "restart", "shell") and super().check_action(action, parameters)
+        """Offer nothing that does something to the job; it is left by a key of its own."""
+        return action not in _NOT_OFFERED and super().check_action(action, parameters)
 
     def action_leave(self) -> None:
         """Go back to where it was asked for; leave the app, where nothing else was shown."""
