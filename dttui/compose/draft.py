@@ -15,7 +15,7 @@ from dttui.jobs.board import forbidding
 from dttui.launch.local_plan import make_local_plan
 from dttui.planning.compose_state import ComposeState
 from dttui.planning.costing import Costed
-from dttui.planning.merged_findings import merged
+from dttui.planning.merged_findings import merged, without_node
 from dttui.planning.models import Finding, Plan, Severity
 from dttui.planning.submission import Submission
 from dttui.preflight.occupation import MERELY_BUSY, check_room
@@ -78,7 +78,8 @@ def _away(state: ComposeState, statuses: Mapping[str, EnvironmentStatus]) -> lis
         if status is None or not status.is_away:
             continue
         code = f"environment-{status.state.value.replace(' ', '-')}"
-        message = _("{node} cannot be used now: {reason}").format(node=key, reason=status.reason)
+        reason = without_node(status.reason, key)
+        message = _("{node} cannot be used now: {reason}").format(node=key, reason=reason)
         found.append(warning(code, key, message, status.hint))
     return found
 

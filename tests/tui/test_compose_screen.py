@@ -193,7 +193,8 @@ async def test_an_environment_that_cannot_be_used_is_warned_of_while_it_is_ticke
     async with app.run_test(size=SIZE) as pilot:
         set_states(app)
         await follow(app, pilot)
-        assert "a100-17 cannot be used now" in text_of(app, "#findings-text")
+        said = "a100-17 cannot be used now: no answer within 20 s"
+        assert said in text_of(app, "#findings-text"), "its name is told once"
         await pilot.press("home", *["down"] * 4, "space")
         await settle(app, pilot)
         assert not app.screen.query_one(FindingList).display
