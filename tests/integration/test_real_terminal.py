@@ -38,10 +38,10 @@ def test_boxes_are_ticked_a_job_is_launched_and_followed_to_its_end(terminal: Te
     terminal.press("Space")
     terminal.wait_for("1 of 3 ticked")
     assert "Master" not in terminal.screen()
-    terminal.press("Down", "Space")
+    terminal.press("Space")
     shown = terminal.wait_for("2 of 3 ticked")
     assert "★ pytorch-dev-env" in shown
-    terminal.press("Down", "Space", "m")
+    terminal.press("m")
     terminal.wait_for("★ nlp-research-lab")
     terminal.press("C-l")
     terminal.wait_for("RUNNING")

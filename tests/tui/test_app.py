@@ -60,7 +60,7 @@ async def test_hosts_of_the_ssh_configuration_are_picked_and_saved(tmp_path: Pat
         await pilot.press("space")
         assert "☑ gpu1" in screen_text(app)
         assert "☐ gpu2" in screen_text(app)
-        await pilot.press("space", "slash", *"gpu", "enter", "a")
+        await pilot.press("up", "space", "slash", *"gpu", "enter", "a")
         await settle(app, pilot)
         assert "Import 2 hosts" in screen_text(app)
         await pilot.click("#ok")

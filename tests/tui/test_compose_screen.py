@@ -44,14 +44,18 @@ async def test_the_first_ticked_is_the_master_and_unticking_it_moves_the_badge()
         assert "★" not in lines_of(app)
 
 
-async def test_only_what_is_ticked_can_become_master() -> None:
+async def test_three_keys_tick_three_environments_and_what_becomes_the_master_is_ticked_too() -> None:
     app = make_app()
     async with app.run_test(size=SIZE) as pilot:
-        await tick(pilot, 0, 1)
-        await pilot.press("end", "m")
         await settle(app, pilot)
-        assert screen_of(app).state.master == "pytorch-dev-env"
-        assert "Tick the environment first" in toasts(app)[-1]
+        await pilot.press("space", "space", "m")
+        await settle(app, pilot)
+        state = screen_of(app).state
+        assert state.selected == ("pytorch-dev-env", "llm-training-env", "nlp-research-lab")
+        assert state.master == "nlp-research-lab"
+        await pilot.press("end", "space")
+        await settle(app, pilot)
+        assert len(screen_of(app).state.selected) == 4, "from the last one there is nowhere to go"
 
 
 async def test_the_summary_adds_up_the_seeds_own_example() -> None:

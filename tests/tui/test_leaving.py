@@ -69,9 +69,9 @@ async def test_what_was_undone_or_saved_is_not_asked_about(tmp_path: Path) -> No
     app = make_app(draft=job("pytorch-dev-env", "llm-training-env"), base=tmp_path)
     async with app.run_test(size=SIZE) as pilot:
         await settle(app, pilot)
-        await pilot.press("down", "space", "space")
+        await pilot.press("down", "space", "up", "space")
         assert not screen_of(app).has_edits
-        await pilot.press("minus")
+        await pilot.press("up", "minus")
         assert screen_of(app).has_edits
         await pilot.press("ctrl+s")
         await settle(app, pilot)

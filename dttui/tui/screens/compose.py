@@ -186,10 +186,8 @@ class ComposeScreen(ComposePages):
 
     @on(MasterChosen)
     def _master_chosen(self, event: MasterChosen) -> None:
-        if event.key in self.state.selected:
-            self.set_state(self.state.choose_master(event.key))
-        else:
-            self.notify(_("Tick the environment first; the master is one of those ticked."), markup=False)
+        ticked = self.state if event.key in self.state.selected else self.state.toggle(event.key)
+        self.set_state(ticked.choose_master(event.key))
 
     @on(GpusStepped)
     def _gpus_stepped(self, event: GpusStepped) -> None:

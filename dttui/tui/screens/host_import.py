@@ -186,9 +186,15 @@ class HostList(OptionList):
     """A list of which each line can be ticked."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("space", "select", N_("tick"), id="pick.tick", tooltip=N_("Tick the host, or untick it")),
+        Binding("space", "tick", N_("tick"), id="pick.tick", tooltip=N_("Tick the host, or untick it")),
         Binding("enter", "screen.take", N_("import"), id="pick.take", tooltip=N_("Import the ticked hosts")),
     ]
+
+    def action_tick(self) -> None:
+        """Tick or untick the host under the cursor, and go on to the next one."""
+        self.action_select()
+        if self.highlighted is not None:
+            self.highlighted = min(self.highlighted + 1, self.option_count - 1)
 
 
 def _told(found: ImportableHosts, target: str) -> str:

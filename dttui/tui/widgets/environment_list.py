@@ -122,9 +122,10 @@ class EnvironmentList(RowList):
         return self._painted.get((index, line), *self._source(index, line))
 
     def action_tick(self) -> None:
-        """Tick or untick the environment under the cursor."""
+        """Tick or untick the environment under the cursor, and go on to the next one."""
         if self.highlighted is not None:
             self.post_message(EnvironmentToggled((self.highlighted,)))
+            self.action_move(1)
 
     def action_master(self) -> None:
         """Make the environment under the cursor the master."""
@@ -141,7 +142,7 @@ class EnvironmentList(RowList):
         index = self.row_at(event.get_content_offset_capture(self))
         if index is not None:
             self.go_to(index)
-            self.action_tick()
+            self.post_message(EnvironmentToggled((self._order[index],)))
 
     def _repaint_changes(self, index: int) -> None:
         for line in range(self.lines_a_row):
