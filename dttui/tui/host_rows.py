@@ -24,7 +24,7 @@ from dttui.tui.rows import environment_row, environment_state, line
 from dttui.tui.widgets.cells import Part, labelled
 from dttui.tui.widgets.finding_list import finding_line
 from dttui.tui.widgets.host_row import NOW_S, HostRow
-from dttui.words import kind_name, listed, moment
+from dttui.words import agent_outcome_name, kind_name, listed, moment
 
 MOST_NAMES = 6
 """Hosts that are named; the others are counted."""
@@ -37,7 +37,7 @@ def host_row(status: EnvironmentStatus, task: HostTask | None, now: float) -> Ho
     row = environment_row(status)
     agent, part = agent_words(status)
     python = _python(status.facts)
-    told, task_part = _told(task, status.environment.name, now)
+    told, brief, task_part = _told(task, status.environment.name, now)
     own = {
         "agent": agent,
         "agent_part": part,
@@ -48,6 +48,7 @@ def host_row(status: EnvironmentStatus, task: HostTask | None, now: float) -> Ho
         "way": line(status.environment.short_way),
         "task": told,
         "task_part": task_part,
+        "task_brief": brief,
     }
     searched = (row.search, agent, row.problem, row.note, f"torch {own['torch']}", f"python {own['python']}")
     made: dict[str, Any] = {**vars(row), **own, "search": " ".join(searched).casefold()}
@@ -232,13 +233,16 @@ def _health(status: EnvironmentStatus) -> Iterator[tuple[str, Content]]:
         yield _("health"), Content.assemble(("✓ ", "bold $success"), _("no GPU reports an error; c looks closer"))
 
 
-def _told(task: HostTask | None, name: str, now: float) -> tuple[str, Part | str]:
-    """Return what a row says of what is done on a host, or was a moment ago."""
+def _told(task: HostTask | None, name: str, now: float) -> tuple[str, str, Part | str]:
+    """Return what a row says of what is done on a host, or was a moment ago, and that in a word or two."""
     if task is None or (not task.is_under_way and elapsed_s(task.at, now) > TASK_S):
-        return "", Part.PLAIN
+        return "", "", Part.PLAIN
     symbol, colour = _STAGES[task.stage]
     told = _("{action}: {text}").format(action=action_word(task.action), text=_text_of(task, name))
-    return f"{symbol} {told}", colour
+    brief = line(task.outcome) or told
+    if task.stage is TaskStage.FAILED and not task.outcome:
+        brief = _("{outcome}: {notes}").format(outcome=agent_outcome_name("failed"), notes=action_word(task.action))
+    return f"{symbol} {told}", f"{symbol} {brief}", colour
 
 
 def _text_of(task: HostTask, name: str) -> str:

@@ -57,6 +57,8 @@ class HostTask:
     stage: TaskStage
     text: str
     """What is being done now, or what came of it; as it came, and so to be cleaned where it is shown."""
+    outcome: str = ""
+    """What came of it in a word or two, for where there is no room for all of `text`."""
     hint: str = ""
     """What to do where it failed."""
     at: float = 0.0
@@ -177,7 +179,8 @@ class HostWork:
             except DttuiError as error:
                 self._fail(name, action, error.message, error.hint)
                 return
-        self._set(name, HostTask(action, TaskStage.DONE, _("trusted: {fingerprint}").format(fingerprint=fingerprint)))
+        told = _("trusted: {fingerprint}").format(fingerprint=fingerprint)
+        self._set(name, HostTask(action, TaskStage.DONE, told, _("trusted")))
         self._reach(name)
 
     async def _check_up(self, environments: Sequence[Environment]) -> None:
@@ -205,12 +208,12 @@ class HostWork:
         else:
             outcome = agent_outcome_name(outcome_of(result))
             told = _("{outcome}: {notes}").format(outcome=outcome, notes=notes) if notes else outcome
-            self._set(name, HostTask(action, TaskStage.DONE, told))
+            self._set(name, HostTask(action, TaskStage.DONE, told, outcome))
         if action.changes_agent and not isinstance(result, HostError):
             self._reach(name)
 
     def _fail(self, name: str, action: HostAction, message: str, hint: str) -> None:
-        self._set(name, HostTask(action, TaskStage.FAILED, message, hint))
+        self._set(name, HostTask(action, TaskStage.FAILED, message, hint=hint))
 
     def _fail_rest(self, action: HostAction, names: Sequence[str], message: str, hint: str = "") -> None:
         """Tell of hosts whose end was not told that there was one."""
@@ -234,4 +237,5 @@ def _diagnosed(found: Checkup, name: str) -> HostTask:
     if warnings:
         told.append(ngettext("{count} warning", "{count} warnings", warnings).format(count=warnings))
     stage = TaskStage.FAILED if errors else TaskStage.DONE
-    return HostTask(HostAction.DOCTOR, stage, joined(" · ", told) or _("nothing is wrong"))
+    text = joined(" · ", told) or _("nothing is wrong")
+    return HostTask(HostAction.DOCTOR, stage, text, text)

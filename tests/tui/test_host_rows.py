@@ -31,6 +31,8 @@ from dttui.tui.screens.host_questions import question_of
 from dttui.tui.widgets.host_row import COLUMNS, HostColumns, column_at, header_pieces, host_pieces
 from tests.tui.fake_fleet import environment, sample, status
 
+from dttui.words import agent_outcome_name
+from tests.tui.catalogue import compile_catalogues
 IDLE, BUSY = EnvironmentState.IDLE, EnvironmentState.BUSY
 OURS = dtagent.__version__
 
@@ -140,6 +142,33 @@ def test_hosts_are_sorted_by_each_column_both_ways() -> None:
     assert orders["name"] == ["a", "b", "c"]
     assert orders["gpus"] == ["a", "c", "b"]
     assert orders["state"][0] == orders["agent"][1] == "a"
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [
+        ("en", ("✓ installed", "✗ failed: remove ", "✗ doctor: 2 errors", "◔ deploy: waiting")),
+        ("zh", ("✓ 已安装", "✗ 失败：移除 agent", "✗ 体检：2 errors", "◔ 部署：")),
+    ],
+)
+def test_what_came_of_something_can_be_read_on_a_narrow_screen(language: str, words: tuple[str, ...]) -> None:
+    compile_catalogues()
+    set_language(language)
+    outcome = agent_outcome_name("installed")
+    tasks = (
+        HostTask(HostAction.DEPLOY, TaskStage.DONE, f"{outcome}: 21.4 s, 3.1 MB sent", outcome, at=1000.0),
+        HostTask(HostAction.REMOVE, TaskStage.FAILED, "gpu1: jobs run there: bert-large-7", at=1000.0),
+        HostTask(HostAction.DOCTOR, TaskStage.FAILED, "2 errors", "2 errors", at=1000.0),
+        HostTask(HostAction.DEPLOY, TaskStage.UNDER_WAY, _("waiting for its turn"), at=1000.0),
+    )
+    rows = [
+        host_row(status(environment("a-host-of-many-words", 8, simulated=True), IDLE), task, 1010.0) for task in tasks
+    ]
+    columns = HostColumns.of(rows).fitting(80)
+    said = [host_pieces(row, columns, 80, is_marked=False)[-1][0] for row in rows]
+    assert all(text.startswith(word) for text, word in zip(said, words, strict=True)), said
+    columns = HostColumns.of(rows).fitting(200)
+    assert "21.4 s, 3.1 MB sent" in host_pieces(rows[0], columns, 200, is_marked=False)[-1][0]
+
+
     assert orders["zone"] == ["c", "b", "a"]
     assert host_order(rows, parse_filter("gpus>2"), "name", is_reversed=True) == ["c", "a"]
 

@@ -40,6 +40,8 @@ class HostRow(EnvironmentRow):
     """How it is reached."""
     task: str = ""
     """What is being done there, or was."""
+    task_brief: str = ""
+    """The same in a word or two."""
     task_part: Part | str = Part.PLAIN
     """A Part, or a theme variable of a state."""
 
@@ -67,6 +69,12 @@ class HostRow(EnvironmentRow):
         if self.task:
             return self.task, self.task_part
         return (self.problem, Part.PROBLEM) if self.problem else (self.note, Part.MUTED)
+
+    def said_in(self, room: int) -> tuple[str, Part | str]:
+        """What there is to say of it in so many cells: what came of something in a word, where there are few."""
+        said, part = self.said
+        is_brief = self.task and cell_len(said) > room and room < NOTE_WIDTH
+        return (self.task_brief, part) if is_brief else (said, part)
 
 
 @dataclass(frozen=True)
@@ -143,7 +151,7 @@ def header_pieces(columns: list[tuple[Column, int]], width: int, sorted_by: str,
     for column, wide in columns:
         mark = (" ▾" if is_reversed else " ▴") if column.name == sorted_by else ""
         pieces.append((fit(_(column.title) + mark, wide) + " " * GAP, Part.MUTED))
-    return [*pieces, (fit(_("use, or what is done"), width - used_by(columns)), Part.MUTED)]
+    return [*pieces, (fit(_("use or action"), width - used_by(columns)), Part.MUTED)]
 
 
 def host_pieces(row: HostRow, columns: list[tuple[Column, int]], width: int, *, is_marked: bool) -> list[Piece]:
@@ -157,8 +165,9 @@ def host_pieces(row: HostRow, columns: list[tuple[Column, int]], width: int, *, 
             pieces += [(text, Part.PLAIN), (mark, Part.SIMULATED)]
         else:
             pieces.append((fit(column.text(row), wide) + " " * GAP, column.part(row)))
-    said, part = row.said
-    return [*pieces, (fit(said, width - used_by(columns)), part)]
+    room = width - used_by(columns)
+    said, part = row.said_in(room)
+    return [*pieces, (fit(said, room), part)]
 
 
 def used_by(columns: list[tuple[Column, int]]) -> int:
