@@ -9,6 +9,7 @@ from dttui.i18n import _
 from dttui.jobs import EventWords, JobView, event_words
 from dttui.tui import symbols
 from dttui.tui.messages import LogChosen
+from dttui.tui.remedy_keys import with_keys
 from dttui.tui.rows import line
 
 
@@ -25,7 +26,7 @@ def event_line(event: Event) -> Content:
         pieces.append((f"{line(told.state)}  ", colour))
     pieces.append(line(told.text))
     if told.hint:
-        pieces.append((f"  → {line(told.hint)}", "$muted"))
+        pieces.append((f"  → {with_keys(line(told.hint))}", "$muted"))
     return Content.assemble(*pieces)
 
 

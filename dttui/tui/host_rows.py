@@ -20,6 +20,7 @@ from dttui.tui import symbols
 from dttui.tui.environment_filter import Filter
 from dttui.tui.filter_terms import ordered
 from dttui.tui.host_work import HostAction, HostTask, TaskStage
+from dttui.tui.remedy_keys import with_keys
 from dttui.tui.rows import environment_row, environment_state, line
 from dttui.tui.widgets.cells import Part, labelled
 from dttui.tui.widgets.finding_list import finding_line
@@ -47,8 +48,8 @@ def host_row(status: EnvironmentStatus, task: HostTask | None, now: float) -> Ho
         "python": line(python.version) if python is not None else "",
         "way": line(status.environment.short_way),
         "task": told,
-        "task_part": task_part,
         "task_brief": brief,
+        "task_part": task_part,
     }
     searched = (row.search, agent, row.problem, row.note, f"torch {own['torch']}", f"python {own['python']}")
     made: dict[str, Any] = {**vars(row), **own, "search": " ".join(searched).casefold()}
@@ -222,7 +223,7 @@ def _health(status: EnvironmentStatus) -> Iterator[tuple[str, Content]]:
     elif status.reason:
         said = line(without_node(status.reason, environment.name))
         tells_key = status.state is EnvironmentState.NO_AGENT  # The line of the agent does, of this screen.
-        problems.append(f"{said} → {line(status.hint)}" if status.hint and not tells_key else said)
+        problems.append(f"{said} → {_remedy(status.hint)}" if status.hint and not tells_key else said)
     if facts is not None and facts.gpu_note and not environment.simulated:
         problems.append(line(agent_text(facts.gpu_note, facts.gpu_note_notice)))
     if facts is not None and facts.logout_kills:
@@ -247,7 +248,12 @@ def _told(task: HostTask | None, name: str, now: float) -> tuple[str, str, Part 
 
 def _text_of(task: HostTask, name: str) -> str:
     """Return what is told of a host without its name, which stands beside it."""
-    return line(without_node(task.text, name)).removeprefix(f"{name}: ")
+    return _remedy(without_node(task.text, name)).removeprefix(f"{name}: ")
+
+
+def _remedy(text: str) -> str:
+    """Return a remedy as this screen says it."""
+    return with_keys(line(text), on_hosts=True)
 
 
 _STAGES = {
@@ -260,7 +266,7 @@ _STAGES = {
 def _task(task: HostTask, name: str) -> Iterator[Content]:
     symbol, colour = _STAGES[task.stage]
     head = _("{action}, {time}: ").format(action=action_word(task.action), time=symbols.time_of_day(task.at))
-    told, hint = _text_of(task, name), symbols.hint(line(task.hint))
+    told, hint = _text_of(task, name), symbols.hint(_remedy(task.hint))
     yield Content.assemble((f"{symbol} ", f"bold ${colour}"), (head, "$muted"), told, (hint, "$muted"))
 
 
@@ -283,9 +289,11 @@ def _troubles(troubles: Sequence[Trouble], name: str) -> Iterator[Content]:
     for item in troubles:
         finding = item.finding
         message = without_node(finding.message, name) if name else finding.message
-        yield finding_line(finding.model_copy(update={"message": message}))
+        yield finding_line(finding.model_copy(update={"message": message, "hint": _remedy(finding.hint)}))
         for command in item.commands:
-            yield Content.styled(f"    {line(command.host)}$ {line(command.line)}", "$primary")
+            told = _remedy(command.line)
+            is_key = told != line(command.line)
+            yield Content.styled(f"    → {told}" if is_key else f"    {line(command.host)}$ {told}", "$primary")
 
 
 _ORDER = {symbol: rank for rank, symbol in enumerate("▲⊘○◇◌◐●")}

@@ -28,6 +28,7 @@ from dttui.timestamps import elapsed_s
 from dttui.tui import symbols
 from dttui.tui.environment_filter import Filter
 from dttui.tui.filter_terms import ordered
+from dttui.tui.remedy_keys import with_keys
 from dttui.tui.symbols import StateWord
 from dttui.tui.widgets.environment_row import EnvironmentRow
 from dttui.tui.widgets.node_row import NodeRow, SlotCell
@@ -206,7 +207,10 @@ def environment_detail(status: EnvironmentStatus) -> list[tuple[str, str]]:
     first = " · ".join(line(piece) for piece in pieces if piece)
     if status.state in _PROBLEMS:
         said = line(status.reason)
-        return [(first, "muted"), (f"{said} → {line(status.hint)}" if status.hint else said, "environment-unreachable")]
+        return [
+            (first, "muted"),
+            (f"{said} → {with_keys(line(status.hint))}" if status.hint else said, "environment-unreachable"),
+        ]
     sample = status.sample
     if sample is None:
         return [(first, "muted"), ("", "muted")]

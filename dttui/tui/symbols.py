@@ -11,6 +11,7 @@ from dtagent.protocol.events import JobState, NodeStanding
 from dttui.i18n import _, told_now
 from dttui.sanitize import clean
 from dttui.spec import Severity
+from dttui.tui.remedy_keys import with_keys
 from dttui.words import age as age
 from dttui.words import clock as clock
 from dttui.words import duration as duration
@@ -87,8 +88,8 @@ def severity(value: Severity) -> StateWord:
 
 
 def hint(text: str) -> str:
-    """Return what to do, after an arrow that no line break parts from it."""
-    return f"  →{_NO_BREAK}{clean(told_now(text))}" if text else ""
+    """Return what to do, by keys where there are any, after an arrow that no line break parts from it."""
+    return f"  →{_NO_BREAK}{clean(with_keys(told_now(text)))}" if text else ""
 
 
 def time_of_day(unix_time: float) -> str:

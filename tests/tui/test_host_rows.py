@@ -27,12 +27,14 @@ from dttui.transport.base import Nobody
 from dttui.tui.environment_filter import parse_filter
 from dttui.tui.host_rows import HOST_SORTS, host_details, host_order, host_row
 from dttui.tui.host_work import HostAction, HostTask, HostWork, TaskStage
+from dttui.tui.remedy_keys import with_keys
+from dttui.tui.rows import environment_detail
 from dttui.tui.screens.host_questions import question_of
 from dttui.tui.widgets.host_row import COLUMNS, HostColumns, column_at, header_pieces, host_pieces
-from tests.tui.fake_fleet import environment, sample, status
-
 from dttui.words import agent_outcome_name
 from tests.tui.catalogue import compile_catalogues
+from tests.tui.fake_fleet import environment, sample, status
+
 IDLE, BUSY = EnvironmentState.IDLE, EnvironmentState.BUSY
 OURS = dtagent.__version__
 
@@ -93,6 +95,35 @@ def test_a_check_up_stands_in_the_details_with_its_commands() -> None:
     assert "nothing is wrong on this host" in other
 
 
+def test_remedies_name_the_keys_of_the_screen_where_it_has_any() -> None:
+    host, name = environment("gpu1", 2), "gpu1"
+    hint = _("Install it: dttui agents deploy {host}").format(host=name)
+    failed = HostTask(HostAction.UPGRADE, TaskStage.FAILED, "gpu1: there is no agent", hint=hint, at=1000.0)
+    old = HostTask(HostAction.LOOK, TaskStage.DONE, _("this dttui brings {version}: dttui agents upgrade"), at=1000.0)
+    finding = warning("no-agent", name, "gpu1: there is no agent", hint)
+    commands = (Remedy("dttui agents deploy gpu1 --inventory /tmp/hosts.yaml"), Remedy("ls -1", name))
+    found = Checkup((name,), (Trouble(Site.HOST, finding, commands),))
+    text = host_details(status(host, IDLE), failed, found).plain
+    assert "Install it: d (deploy)" in text
+    assert "→ d (deploy)" in text
+    assert "gpu1$ ls -1" in text
+    assert "dttui " not in text.replace("this dttui ", "")
+    assert "brings {version}: u (upgrade)" in host_details(status(host, IDLE), old, None).plain
+    away = status(host, EnvironmentState.UNREACHABLE, reason="gpu1: old", hint=hint)
+    assert "Install it: h, then d (deploy)" in environment_detail(away)[-1][0], "the hosts are a key away"
+
+
+def test_only_commands_that_a_key_does_whole_are_told_as_keys() -> None:
+    assert with_keys("`dttui agents deploy gpu1` brings it back.", on_hosts=True) == "d (deploy) brings it back."
+    assert with_keys("Upgrade: dttui agents upgrade a.b.org c.", on_hosts=True) == "Upgrade: u (upgrade)."
+    trust = "run `dttui envs trust gpu1 --fingerprint SHA256:abc`."
+    assert with_keys(trust, on_hosts=True) == "run t (trust)."
+    for text in ("py-spy is damaged: dttui agents deploy --with py-spy", "`dttui logs job -f` shows them"):
+        assert with_keys(text) == with_keys(text, on_hosts=True) == text
+    insist = _("Upgrade dttui on this login node, or insist with --yes.")
+    assert with_keys(insist, on_hosts=True) == "Upgrade dttui on this login node."
+
+
 def test_a_row_tells_what_is_done_and_after_a_while_only_the_details_do() -> None:
     known = status(environment("gpu1", 2), BUSY, reason="li")
     done = HostTask(HostAction.DEPLOY, TaskStage.DONE, "upgraded: 3.1 s", at=1000.0)
@@ -109,6 +140,33 @@ def test_a_row_tells_what_is_done_and_after_a_while_only_the_details_do() -> Non
     assert host_row(known, failed, 1010.0).said[0] == "✗ 升级：" + message.removeprefix("gpu1："), (
         "its name stands beside"
     )
+
+
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [
+        ("en", ("✓ installed", "✗ failed: remove ", "✗ doctor: 2 errors", "◔ deploy: waiting")),
+        ("zh", ("✓ 已安装", "✗ 失败：移除 agent", "✗ 体检：2 errors", "◔ 部署：")),
+    ],
+)
+def test_what_came_of_something_can_be_read_on_a_narrow_screen(language: str, words: tuple[str, ...]) -> None:
+    compile_catalogues()
+    set_language(language)
+    outcome = agent_outcome_name("installed")
+    tasks = (
+        HostTask(HostAction.DEPLOY, TaskStage.DONE, f"{outcome}: 21.4 s, 3.1 MB sent", outcome, at=1000.0),
+        HostTask(HostAction.REMOVE, TaskStage.FAILED, "gpu1: jobs run there: bert-large-7", at=1000.0),
+        HostTask(HostAction.DOCTOR, TaskStage.FAILED, "2 errors", "2 errors", at=1000.0),
+        HostTask(HostAction.DEPLOY, TaskStage.UNDER_WAY, _("waiting for its turn"), at=1000.0),
+    )
+    rows = [
+        host_row(status(environment("a-host-of-many-words", 8, simulated=True), IDLE), task, 1010.0) for task in tasks
+    ]
+    columns = HostColumns.of(rows).fitting(80)
+    said = [host_pieces(row, columns, 80, is_marked=False)[-1][0] for row in rows]
+    assert all(text.startswith(word) for text, word in zip(said, words, strict=True)), said
+    columns = HostColumns.of(rows).fitting(200)
+    assert "21.4 s, 3.1 MB sent" in host_pieces(rows[0], columns, 200, is_marked=False)[-1][0]
 
 
 @pytest.mark.parametrize("width", [40, 80, 120, 200])
@@ -142,33 +200,6 @@ def test_hosts_are_sorted_by_each_column_both_ways() -> None:
     assert orders["name"] == ["a", "b", "c"]
     assert orders["gpus"] == ["a", "c", "b"]
     assert orders["state"][0] == orders["agent"][1] == "a"
-@pytest.mark.parametrize(
-    ("language", "words"),
-    [
-        ("en", ("✓ installed", "✗ failed: remove ", "✗ doctor: 2 errors", "◔ deploy: waiting")),
-        ("zh", ("✓ 已安装", "✗ 失败：移除 agent", "✗ 体检：2 errors", "◔ 部署：")),
-    ],
-)
-def test_what_came_of_something_can_be_read_on_a_narrow_screen(language: str, words: tuple[str, ...]) -> None:
-    compile_catalogues()
-    set_language(language)
-    outcome = agent_outcome_name("installed")
-    tasks = (
-        HostTask(HostAction.DEPLOY, TaskStage.DONE, f"{outcome}: 21.4 s, 3.1 MB sent", outcome, at=1000.0),
-        HostTask(HostAction.REMOVE, TaskStage.FAILED, "gpu1: jobs run there: bert-large-7", at=1000.0),
-        HostTask(HostAction.DOCTOR, TaskStage.FAILED, "2 errors", "2 errors", at=1000.0),
-        HostTask(HostAction.DEPLOY, TaskStage.UNDER_WAY, _("waiting for its turn"), at=1000.0),
-    )
-    rows = [
-        host_row(status(environment("a-host-of-many-words", 8, simulated=True), IDLE), task, 1010.0) for task in tasks
-    ]
-    columns = HostColumns.of(rows).fitting(80)
-    said = [host_pieces(row, columns, 80, is_marked=False)[-1][0] for row in rows]
-    assert all(text.startswith(word) for text, word in zip(said, words, strict=True)), said
-    columns = HostColumns.of(rows).fitting(200)
-    assert "21.4 s, 3.1 MB sent" in host_pieces(rows[0], columns, 200, is_marked=False)[-1][0]
-
-
     assert orders["zone"] == ["c", "b", "a"]
     assert host_order(rows, parse_filter("gpus>2"), "name", is_reversed=True) == ["c", "a"]
 
