@@ -10,6 +10,7 @@ from dttui.i18n import _
 from dttui.jobs import JobView, speed_of
 from dttui.tui import symbols
 from dttui.tui.checks import so_far
+from dttui.tui.remedy_keys import with_keys
 from dttui.tui.rows import line
 from dttui.tui.widgets.cells import bar
 from dttui.words import measure_name
@@ -64,7 +65,7 @@ def status_line(view: JobView, silence: str, progress: str, now: float, *, is_ov
     text = line(view.headline(now)) or line(progress)
     warnings = map(line, (view.hang, view.unhealthy, view.apart, view.straggler))
     if any(node.is_unseen for node in view.nodes.values()) or (text and text in warnings):
-        return Content.styled(f"⚠ {text}", "$state-unknown")
+        return Content.styled(f"⚠ {with_keys(text)}", "$state-unknown")
     since = "" if view.state is JobState.RENDEZVOUS and text else so_far(view, now)  # Which tells it itself.
     return Content.styled(" · ".join(filter(None, (text, since))), "$muted")
 

@@ -7,18 +7,20 @@ import asyncio
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from textual.pilot import Pilot
 from textual.widgets import Button, TabbedContent, TextArea
 
-from dttui.i18n import set_language
+from dttui.i18n import _, set_language
 from dttui.inventory.models import Inventory
 from dttui.spec.models import Alert, Checkpoint, DataParallel, Model, Monitoring, Recovery, Run, Strategy
 from dttui.transport.base import Prompt, PromptKind
 from dttui.tui.app import DttuiApp
 from dttui.tui.environment_pane import EnvironmentPane
+from dttui.tui.host_work import HostAction, HostTask, TaskStage
 from dttui.tui.screens.bench import BenchScreen
 from dttui.tui.screens.checks import ChecksScreen
 from dttui.tui.screens.dialogs import ChoiceDialog
@@ -26,6 +28,7 @@ from dttui.tui.screens.host_import import HostList, HostPicker
 from dttui.tui.screens.prompt import PromptDialog
 from dttui.tui.screens.section import SectionDialog
 from dttui.tui.screens.section_items import ItemsDialog
+from dttui.words import agent_outcome_name
 from tests.tui import job_files
 from tests.tui.bench_files import bench_under_way, kept_bench
 from tests.tui.catalogue import compile_catalogues
@@ -131,6 +134,28 @@ async def import_hosts(app: DttuiApp, pilot: Pilot[None]) -> None:
     await until(pilot, lambda: isinstance(app.screen, HostPicker), "the file is asked for")
     await until(pilot, lambda: isinstance(app.focused, HostList), "its hosts are offered")
     await pilot.press("space")
+
+
+async def show_outcomes(app: DttuiApp, pilot: Pilot[None]) -> None:
+    """Show what came of something on several hosts, and how far it is on others."""
+    told = _("{outcome}: {notes}").format(outcome=agent_outcome_name("installed"), notes="21.4 s, 3.1 MB")
+    hint = _("Install it: dttui agents deploy {host}").format(host="llm-training-env")
+    ends = (
+        HostTask(HostAction.DEPLOY, TaskStage.DONE, told, agent_outcome_name("installed"), at=time.time()),
+        HostTask(
+            HostAction.UPGRADE,
+            TaskStage.FAILED,
+            _("{host}: there is no agent on this host").format(host="llm-training-env"),
+            hint=hint,
+            at=time.time(),
+        ),
+        HostTask(
+            HostAction.REMOVE, TaskStage.FAILED, _("jobs run there: {jobs}").format(jobs="bert-7"), at=time.time()
+        ),
+        HostTask(HostAction.DEPLOY, TaskStage.UNDER_WAY, _("waiting for its turn"), at=time.time()),
+    )
+    app.host_work.tasks.update(zip(app.fleet.statuses, ends, strict=False))
+    await pilot.press("h", "down")
 
 
 def on_jobs(*keys: str) -> Steps:
@@ -298,6 +323,7 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
         "agents": ({}, press("h")),
         "agents-away": ({}, press("h", "down", "down", "down", "down", "down")),
         "agents-busy": ({}, press("h", "down", "down", "down")),
+        "agents-done": ({}, show_outcomes),
         "agents-remove": ({}, press("h", "space", "space", "space", "space", "x")),
         "jobs-filter": ({}, on_jobs("slash", *"state:succeeded loss<3", "enter", "space", "space")),
         "jobs-remove": ({}, on_jobs("A", "x")),
