@@ -26,6 +26,17 @@ def listed(names: Sequence[str], most: int) -> str:
     return _("{names} and {count} more").format(names=shown, count=len(names) - most)
 
 
+def gpu_numbers(numbers: Sequence[int]) -> str:
+    """Return the numbers of GPUs in their order, three and more in a row by the first and the last: `0–3,6,7`."""
+    rows: list[list[int]] = []
+    for number in numbers:
+        if rows and number == rows[-1][-1] + 1:
+            rows[-1].append(number)
+        else:
+            rows.append([number])
+    return ",".join(f"{row[0]}–{row[-1]}" if len(row) > 2 else ",".join(map(str, row)) for row in rows)
+
+
 def parameters(count: float, digits: int = 4) -> str:
     """Return a number of parameters, or of tokens, as people call them: `7B`, `1.3B`, `125M`."""
     for scale, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from dttui.spec.durations import DURATION
-from dttui.spec.models import Alert, Cluster, Communication, DataSharding, Job, Node, Run, Storage
+from dttui.spec.models import Alert, Cluster, Communication, DataSharding, GpuRequest, Job, Node, Run, Storage
 from dttui.spec.monitoring import HealthCommand, MetricPattern, Monitoring
 from dttui.spec.quantities import MAX_QUANTITY, BitsPerSecond, Bytes, Nanoseconds
 from dttui.spec.text import ENV_NAME, IMAGE, INTERFACE_NAME, MODULE_NAME, MOUNT
@@ -68,6 +68,8 @@ def sections(model: type[BaseModel]) -> st.SearchStrategy[dict[str, Any]]:
         return made.map(_consistent)
     if model is Storage:
         return made.map(lambda parts: {**parts, "path": "/data"} if parts.get("size") is not None else parts)
+    if model is GpuRequest:
+        return made.map(_by_count_or_named)
     if model is DataSharding:
         return made.map(lambda parts: {**parts, "strategy": parts["method"]} if parts.get("method") else parts)
     if model is Communication:
@@ -89,6 +91,11 @@ def _one_program(parts: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
     nothing: st.SearchStrategy[dict[str, Any]] = st.just({})
     commands = st.tuples(st.just("command"), words, nothing)
     return st.one_of(scripts, modules, commands).map(lambda found: {**rest, found[0]: found[1], **found[2]})
+
+
+def _by_count_or_named(parts: dict[str, Any]) -> dict[str, Any]:
+    ids = tuple(dict.fromkeys(parts.get("ids") or ()))
+    return {**parts, "ids": ids, "count": len(ids)} if ids else {**parts, "ids": None}
 
 
 def _one_watched(parts: dict[str, Any], watched: tuple[str, str]) -> dict[str, Any]:

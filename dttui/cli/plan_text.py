@@ -13,7 +13,7 @@ from dttui.planning import Aggregate, Plan
 from dttui.planning.cost_text import memory_text, step_text
 from dttui.sanitize import clean
 from dttui.spec import format_bytes
-from dttui.words import process_name
+from dttui.words import gpu_numbers, process_name
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
@@ -65,6 +65,7 @@ def plan_text(plan: Plan) -> str:
             f"{mark} {node.node_rank} {node.name}  {node.address}  "
             + (_("ranks {ranks}") if len(node.ranks) > 1 else _("rank {ranks}")).format(ranks=ranks)
             + simulated
+            + (_(", GPU {ids}").format(ids=gpu_numbers(node.gpu_ids)) if node.gpu_ids else "")
         )
         for process in node.processes:
             lines.append(f"      {process_name(process.name)}: {' '.join(process.argv)}")

@@ -115,7 +115,8 @@ def _known(job: Job, inventory: Inventory) -> Inventory:
     for node in job.cluster.nodes:
         if inventory.find(node.id) is None:
             gpu = node.resources.gpu if node.resources is not None else None
-            count = gpu.count if gpu is not None else None
+            count = gpu.number if gpu is not None else None
+            count = 1 + max(gpu.ids) if gpu is not None and gpu.ids else count
             resources = Resources(gpu=GpuResources(count=count)) if count is not None else Resources()
             host = f"node-{len(lacking) + 1}"  # Its id may be no name of a host, and nothing is started here.
             lacking.append(Environment(name=node.id, host=host, resources=resources))

@@ -228,7 +228,7 @@ def _head_lines(text: str) -> int:
 
 def _gpus(node: Node) -> int:
     gpu = node.resources.gpu if node.resources is not None else None
-    return (gpu.count if gpu is not None else None) or 1
+    return (gpu.number if gpu is not None else None) or 1
 
 
 def _counts(wanted: Sequence[int], environments: Sequence[Environment]) -> list[int | None]:

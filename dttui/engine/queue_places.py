@@ -25,7 +25,7 @@ from dttui.planning.models import Plan, PlannedNode
 from dttui.rpc.client import AgentClient
 from dttui.transport.base import CONNECT_TIMEOUT_S, Nobody
 from dttui.transport.deadline import within
-from dttui.words import listed
+from dttui.words import gpu_numbers, listed
 
 POLL_S = 2.0
 """Between two words to a host, which keeps a place for 15 s."""
@@ -251,8 +251,15 @@ class QueuePlaces:
         client = await AgentClient.connect(seat.environment, job.transport, prompter, CONNECT_TIMEOUT_S)
         word: asyncio.Future[QueueReply] | None = None
         try:
+            message = None
             if client.hello is None or not client.hello.keeps_line:
                 message = msg("{host}: its agent is too old for --queue: it keeps no line", host=name)
+            elif seat.planned.gpu_ids and not client.hello.takes_named_gpus:
+                message = msg(
+                    "{host}: its agent is too old for resources.gpu.ids: it would give any GPUs that are free",
+                    host=name,
+                )
+            if message is not None:
                 self._refuse(seat, LaunchError(message, msg("Upgrade it: dttui agents deploy {host}", host=name)))
                 return
             while True:
@@ -306,6 +313,7 @@ class QueuePlaces:
             planned.slots if is_counted else 0,
             declared.count if planned.simulated and declared is not None else 0,
             stands_aside=sum(not self._is_away(other) for other in self._seats if other is not seat) < self._count - 1,
+            gpu_ids=list(planned.gpu_ids),
         )
 
     def _is_away(self, seat: _Seat) -> bool:
@@ -340,10 +348,7 @@ class QueuePlaces:
                 if who:
                     words.append(msg("{host}: {who}", host=name, who=listed(who, MOST_NAMES)))
                 elif not reply.before:
-                    wanted = seat.planned.cuda_slots or seat.planned.slots
-                    told = nmsg("{host}: {free} GPU of {wanted} is free", "{host}: {free} GPUs of {wanted} are free",
-                                reply.free, host=name, free=reply.free, wanted=wanted)  # fmt: skip
-                    words.append(told)
+                    words.append(_lacking(seat, reply.free))
         message = nmsg("queued: {count} job before it", "queued: {count} jobs before it", len(before))
         if len(self._seats) > self._count:
             free = sum(seat.is_free for seat in self._seats)
@@ -355,10 +360,19 @@ class QueuePlaces:
         return _Standing(tuple(str(item) for item in before), away, tuple(taken), message)
 
 
+def _lacking(seat: _Seat, free: int) -> Message:
+    """Say how many GPUs of those that are wanted are free, where nobody is known to have the others."""
+    planned, name = seat.planned, seat.environment.name
+    if planned.gpu_ids:
+        return msg("{host}: not all of GPU {ids} are free", host=name, ids=gpu_numbers(planned.gpu_ids))
+    return nmsg("{host}: {free} GPU of {wanted} is free", "{host}: {free} GPUs of {wanted} are free",
+                free, host=name, free=free, wanted=planned.cuda_slots or planned.slots)  # fmt: skip
+
+
 def _in_place_of(node: PlannedNode, environment: Environment) -> PlannedNode:
     """Return a node as an environment would have it that stands for it, as far as waiting goes."""
     uses_gpus = node.simulated or node.cuda_slots > 0
     is_simulated = environment.simulated
     cuda_slots = node.slots if uses_gpus and not is_simulated else 0
-    changed = {"name": environment.name, "simulated": is_simulated, "cuda_slots": cuda_slots}
+    changed = {"name": environment.name, "simulated": is_simulated, "cuda_slots": cuda_slots, "gpu_ids": ()}
     return node.model_copy(update=changed)

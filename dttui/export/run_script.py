@@ -117,7 +117,8 @@ class _Script:
         told = _("told to the script")
         path = plan.python_inside or self._node.python
         home, path = ("$HOME", path[1:]) if path.startswith("~/") else ("", path)
-        gpus = f"${{CUDA_VISIBLE_DEVICES:-{','.join(map(str, range(self._node.cuda_slots)))}}}"
+        usual = self._node.gpu_ids or range(self._node.cuda_slots)
+        gpus = f"${{CUDA_VISIBLE_DEVICES:-{','.join(map(str, usual))}}}"
         counted = _("GPUs of this host, as CUDA_VISIBLE_DEVICES has them")
         if plan.container is not None and plan.container.engine in ENGINES_OF_NAMES:
             gpus = f"${{SLURM_STEP_GPUS:-{gpus}}}"

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from dttui.i18n import _, ngettext
 from dttui.planning.gpu_names import gpu_type
 from dttui.sanitize import clean_line
-from dttui.words import gigabytes
+from dttui.words import gigabytes, gpu_numbers
 
 if TYPE_CHECKING:
     from dtagent.protocol.facts import HostFacts
 
     from dttui.inventory.models import Environment
     from dttui.planning.models import Aggregate
+
+_T = TypeVar("_T")
 
 _MIB = 1024**2
 _ROUNDED = 0.1
@@ -32,6 +34,24 @@ class Choice:
     """What its agent says; wins over what the inventory declares, but for simulated GPUs."""
     gpus_asked: int | None = None
     """GPUs the job asks for; `None` for all it has."""
+    ids_asked: tuple[int, ...] = ()
+    """Which of them, by their numbers on the host; none where any will do."""
+
+    @property
+    def gpu_ids(self) -> tuple[int, ...]:
+        """Which GPUs the job uses; none where any will do, as of simulated ones, which have no numbers."""
+        return () if self.environment.simulated else self.ids_asked
+
+    def used_of(self, each: Sequence[_T], count: int | None) -> tuple[_T, ...]:
+        """Return what is said of the GPUs that are named; where none is, of the first `count`.
+
+        Args:
+            each: what is said of each GPU of the host, by its number; fewer where that is not known.
+            count: how many; `None` for all.
+        """
+        if self.gpu_ids:
+            return tuple(each[index] for index in self.gpu_ids if index < len(each))
+        return tuple(each[:count])
 
     @property
     def gpu_count(self) -> int | None:
@@ -80,10 +100,10 @@ class Choice:
 
     @property
     def used_gpu_memory_bytes(self) -> int | None:
-        """Memory of all the GPUs that the job uses of it, the first ones where they differ."""
+        """Memory of all the GPUs that the job uses of it; the first ones where they differ and none is named."""
         used = min(self.gpus_used or 0, self.gpu_count or 0)
         if self.facts is not None and not self.environment.simulated:
-            total = _sum_known(gpu.memory_total_mib for gpu in self.facts.gpus[:used])
+            total = _sum_known(gpu.memory_total_mib for gpu in self.used_of(self.facts.gpus, used))
             return total * _MIB if total is not None else None
         size = self.gpu_memory_bytes
         return size * used if size is not None and used else None
@@ -112,16 +132,21 @@ def _gpus(count: int) -> str:
 def gpu_text(choice: Choice, *, memory: bool = True) -> str:
     """Return GPUs by type and count: `2×A100-80GB`, `1×V100 1×T4`, `no GPU`, `GPUs ?`; `1 of 2×A100-80GB` are used.
 
+    Where they are named it is `GPU 0-2,5 of 8×A100-80GB`.
+
     With `memory`, a known type has the name that tells how much each has, whether it was declared or measured, and
     another its size: `2×Voodoo2 12 GB`.
     """
+    named = _("GPU {ids}").format(ids=gpu_numbers(choice.gpu_ids)) if choice.gpu_ids else ""
     if choice.gpu_count is None:
+        if named:
+            return named
         return _("GPUs ?") if choice.gpus_used is None else _gpus(choice.gpus_used)
-    if choice.gpus_used != choice.gpu_count:
-        there = gpu_text(replace(choice, gpus_asked=None), memory=memory)
+    if named or choice.gpus_used != choice.gpu_count:
+        there = gpu_text(replace(choice, gpus_asked=None, ids_asked=()), memory=memory)
         if len(set(choice.gpu_types)) > 1:
             there = _gpus(choice.gpu_count)
-        return _("{used} of {gpus}").format(used=choice.gpus_used, gpus=there)
+        return _("{used} of {gpus}").format(used=named or choice.gpus_used, gpus=there)
     if choice.gpu_count == 0:
         return _("no GPU")
     types: dict[str, int] = {}
@@ -154,7 +179,7 @@ def aggregate(choices: Iterable[Choice]) -> Aggregate:
     chosen = list(choices)
     types: dict[str, int] = {}
     for choice in chosen:
-        for name in choice.gpu_types[: choice.gpus_used]:
+        for name in choice.used_of(choice.gpu_types, choice.gpus_used):
             types[name] = types.get(name, 0) + 1
     from dttui.planning.models import Aggregate  # A list of hosts is shown before anything of them is planned.
 

@@ -86,7 +86,8 @@ def check_axioms(
 
 def check_types(job: Job, members: Sequence[Member], table: GpuTable) -> list[Finding]:
     """Tell that GPUs of several types take part, where no axiom says what is lost by that."""
-    counts = Counter(name for member in members for name in member.gpu_types[: member.cuda_slots])
+    used = {member.name: member.used_of(member.gpu_types, member.cuda_slots) for member in members}
+    counts = Counter(name for types in used.values() for name in types)
     data = job.strategy.data_parallel
     if len(counts) < 2 or (data is not None and not data.has_equal_shares):
         return []
@@ -105,7 +106,7 @@ def check_types(job: Job, members: Sequence[Member], table: GpuTable) -> list[Fi
         message += _("; in {precision} {lost} of all their time is lost by that").format(
             precision=precision, lost=f"{lost:.0%}"
         )
-        slow = [member.name for member in members if slowest in member.gpu_types[: member.cuda_slots]]
+        slow = [node for node, types in used.items() if slowest in types]
         hint = _(
             "Choose GPUs of one type, leave out the slowest ({nodes}), or where the script can, share out samples by "
             "speed: {key}: by_speed"

@@ -12,6 +12,7 @@ from dttui.frameworks.parts.container import with_checkpoint
 from dttui.i18n import _
 from dttui.planning.models import Bindings, BoundPlan, NodeBinding, Plan, PlannedNode
 from dttui.planning.resumption import CHECKPOINT_DIR, Resumption, arguments, directory_of, variables
+from dttui.words import gpu_numbers
 
 _LONG = 1000
 """Characters from which on it is looked whether a text is alike on all nodes."""
@@ -34,6 +35,12 @@ def bind(plan: Plan, bindings: Bindings) -> BoundPlan:
             message = _("{node} set aside {given} GPUs of {wanted}")
             message = message.format(node=node.name, given=len(binding.gpu_ids), wanted=node.cuda_slots)
             raise LaunchError(message, _("Other processes may hold them; choose fewer GPUs or another environment."))
+        if node.gpu_ids and binding.gpu_ids != node.gpu_ids:
+            message = _("{node} set aside GPU {given}, and GPU {wanted} was asked for")
+            message = message.format(
+                node=node.name, given=gpu_numbers(binding.gpu_ids), wanted=gpu_numbers(node.gpu_ids)
+            )
+            raise LaunchError(message, _("Upgrade it: dttui agents deploy {host}").format(host=node.name))
         shared[address_hole(node.node_rank)] = node.address
         if binding.port is not None:
             shared[port_hole(node.node_rank)] = str(binding.port)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
@@ -62,6 +62,8 @@ class ComposeState:
     """Key of the master; the first ticked, unless another was chosen."""
     gpu_counts: tuple[tuple[str, int], ...] = ()
     """GPUs the job asks of an environment, by key; without one, what it asks of every node, or else all there are."""
+    gpu_ids: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """GPUs of an environment that the job names, by key, in the place of how many."""
     framework: FrameworkName | None = DEFAULT_FRAMEWORK
     """How the job is launched."""
     dataset: DatasetRef | Literal["none"] | None = None
@@ -109,6 +111,7 @@ class ComposeState:
             selected=tuple(dict.fromkeys(key_of(node) for node in job.cluster.nodes)),
             master=key_of(master) if master is not None else None,
             gpu_counts=_sorted({key: count for key, node in nodes.items() if (count := _gpu_count(node)) is not None}),
+            gpu_ids=tuple(sorted((key, ids) for key, node in nodes.items() if (ids := _gpu_ids(node)))),
             framework=job.framework or (COMMAND if kind == "command" else DEFAULT_FRAMEWORK),
             dataset=job.dataset,
             program=program,
@@ -154,7 +157,7 @@ class ComposeState:
         return replace(self, selected=selected, master=master, order=order, former_master=former)
 
     def step_gpus(self, choice: Choice, step: int) -> ComposeState:
-        """Use more GPUs of a ticked environment, or fewer: from one to all, which needs no count."""
+        """Use more GPUs of a ticked environment, or fewer: from one to all, which needs no count; any of them."""
         now = choice.gpus_used or 0
         wanted = min(now + step, _MOST_GPUS if choice.gpu_count is None else choice.gpu_count)
         if wanted < 1 or wanted == now:
@@ -163,7 +166,22 @@ class ComposeState:
         counts = {**dict(self.gpu_counts), key: wanted}
         if wanted == (choice.gpu_count if self._gpus_of_every_node is None else self._gpus_of_every_node):
             del counts[key]
-        return replace(self, gpu_counts=_sorted(counts))
+        return replace(self, gpu_counts=_sorted(counts), gpu_ids=self._gpu_ids_but(key))
+
+    def choose_gpus(self, choice: Choice, ids: Sequence[int]) -> ComposeState:
+        """Use just these GPUs of an environment, which is ticked by that; with none, any of them, all that it has."""
+        key = choice.environment.name
+        state = self if key in self.selected else self.toggle(key)
+        counts = {other: count for other, count in self.gpu_counts if other != key}
+        others = self._gpu_ids_but(key)
+        if ids:
+            return replace(state, gpu_counts=_sorted(counts), gpu_ids=tuple(sorted((*others, (key, tuple(ids))))))
+        if self._gpu_of_every_node.ids and choice.gpu_count is not None:
+            counts[key] = choice.gpu_count  # Else those would be meant that the job names of every node.
+        return replace(state, gpu_counts=_sorted(counts), gpu_ids=others)
+
+    def _gpu_ids_but(self, key: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        return tuple(pair for pair in self.gpu_ids if pair[0] != key)
 
     def choose_master(self, key: str) -> ComposeState:
         """Make another environment the master."""
@@ -192,10 +210,15 @@ class ComposeState:
 
     def choices(self, inventory: Inventory, facts: Mapping[str, HostFacts]) -> tuple[Choice, ...]:
         """Return the ticked environments with what is known of their hosts, and the GPUs the job asks of them."""
-        counts, every = dict(self.gpu_counts), self._gpus_of_every_node
-        return tuple(
-            Choice(item, facts.get(item.name), counts.get(item.name, every)) for item in self.environments(inventory)
-        )
+        return tuple(self.choice(item, facts.get(item.name)) for item in self.environments(inventory))
+
+    def choice(self, environment: Environment, facts: HostFacts | None) -> Choice:
+        """Return an environment with what is known of its host, and the GPUs the job asks of it, or would."""
+        key = environment.name
+        ids, count = dict(self.gpu_ids).get(key, ()), dict(self.gpu_counts).get(key)
+        if not ids and count is None:
+            ids, count = self._gpu_of_every_node.ids or (), self._gpus_of_every_node
+        return Choice(environment, facts, len(ids) or count, ids)
 
     def validate(self) -> tuple[Finding, ...]:
         """Return what keeps the job from being launched, in the order in which a person is told."""
@@ -257,8 +280,12 @@ class ComposeState:
     def _gpus_of_every_node(self) -> int | None:
         if self.base is None:
             return None
-        gpu, each = self.base.resources.gpu, self.base.cluster.gpus_per_node
-        return gpu.count if gpu is not None and gpu.count is not None else each
+        number = self._gpu_of_every_node.number
+        return number if number is not None else self.base.cluster.gpus_per_node
+
+    @property
+    def _gpu_of_every_node(self) -> GpuRequest:
+        return (self.base.resources.gpu if self.base is not None else None) or GpuRequest()
 
     def _run(self) -> Run:
         run = self.base.run if self.base is not None else None
@@ -293,9 +320,9 @@ class ComposeState:
 
     def _node(self, key: str, known: Node | None, *, marks: bool) -> Node:
         parts = _set_fields(known) or {"id": key}
-        count = dict(self.gpu_counts).get(key)
-        if count != _gpu_count(known):
-            parts["resources"] = _with_gpus(parts.get("resources"), count)
+        count, ids = dict(self.gpu_counts).get(key), dict(self.gpu_ids).get(key, ())
+        if (count, ids) != (_gpu_count(known), _gpu_ids(known)):
+            parts["resources"] = _with_gpus(parts.get("resources"), count, ids)
             parts = {name: value for name, value in parts.items() if value is not None}
         if marks and key == self.master:
             parts["role"] = "master"
@@ -304,16 +331,28 @@ class ComposeState:
         return Node(**parts)
 
 
-def _gpu_count(node: Node | None) -> int | None:
+def _gpu_request(node: Node | None) -> GpuRequest:
     gpu = node.resources.gpu if node is not None and node.resources is not None else None
-    return gpu.count if gpu is not None else None
+    return gpu or GpuRequest()
 
 
-def _with_gpus(resources: NodeResources | None, count: int | None) -> NodeResources | None:
-    """Return a node's resources with another count of GPUs; `None` where nothing is left to say."""
+def _gpu_count(node: Node | None) -> int | None:
+    """Return how many GPUs a node asks for without naming them."""
+    gpu = _gpu_request(node)
+    return gpu.count if not gpu.ids else None
+
+
+def _gpu_ids(node: Node | None) -> tuple[int, ...]:
+    return _gpu_request(node).ids or ()
+
+
+def _with_gpus(resources: NodeResources | None, count: int | None, ids: tuple[int, ...]) -> NodeResources | None:
+    """Return a node's resources with other GPUs, by count or named; `None` where nothing is left to say."""
     parts = _set_fields(resources)
-    gpu = {name: value for name, value in _set_fields(parts.get("gpu")).items() if name != "count"}
-    if count is not None:
+    gpu = {name: value for name, value in _set_fields(parts.get("gpu")).items() if name not in ("count", "ids")}
+    if ids:
+        gpu["ids"] = ids
+    elif count is not None:
         gpu["count"] = count
     parts["gpu"] = GpuRequest(**gpu) if gpu else None
     parts = {name: value for name, value in parts.items() if value is not None}

@@ -180,7 +180,7 @@ def gpu_types(members: Sequence[Member], table: GpuTable) -> tuple[GpuType, ...]
     types: list[GpuType] = []
     known: dict[tuple[str, float | None], GpuType | None] = {}
     for member in members:
-        names = member.gpu_names[: member.slots]
+        names = member.used_of(member.gpu_names, member.slots)
         is_simulated = member.environment.simulated
         if len(names) < member.slots or (member.cuda_slots < member.slots and not is_simulated):
             hint = _("Declare resources.gpu with count and type in the inventory, or run: dttui agents deploy {node}")

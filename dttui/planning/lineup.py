@@ -84,6 +84,8 @@ def _seated(node: Node, seat: Seat) -> Node:
     resources = node.resources or NodeResources()
     gpu = resources.gpu or GpuRequest()
     if gpu.count is None and seat.gpu_count is not None:
-        resources = resources.model_copy(update={"gpu": gpu.model_copy(update={"count": seat.gpu_count})})
+        # As many GPUs; which of another host's, is not for the job's file to know.
+        gpu = gpu.model_copy(update={"count": seat.gpu_count, "ids": None})
+        resources = resources.model_copy(update={"gpu": gpu})
         node = node.model_copy(update={"resources": resources})
     return node.model_copy(update={"id": seat.environment})

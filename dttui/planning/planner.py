@@ -339,6 +339,7 @@ def _bare_node(
         required_room=required_room(job),
         port_range=member.environment.ports if has_port else None,
         gpu_names=() if place.simulated else member.gpu_names,
+        gpu_ids=member.gpu_ids,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -15,6 +15,7 @@ from dttui.spec.findings import Finding, Severity, error, info, warning
 from dttui.spec.models import CpuRequest, GpuRequest, Job, Node, NodeResources
 from dttui.spec.problems import PathKey, did_you_mean
 from dttui.spec.quantities import format_bytes
+from dttui.words import gpu_numbers
 
 if TYPE_CHECKING:
     from dtagent.protocol.facts import HostFacts
@@ -92,7 +93,8 @@ def make_roster(job: Job, inventory: Inventory, facts: Mapping[str, HostFacts]) 
             findings.append(error("same-environment", node.id, message, hint, path=(*path, "id")))
         else:
             asked = _Asked.of(job, node, path)
-            member = Member(environment, facts.get(environment.name), asked.gpu.count, node=node, path=path)
+            gpu = asked.gpu
+            member = Member(environment, facts.get(environment.name), gpu.number, gpu.ids or (), node=node, path=path)
             findings += [*_check_gpus(member, asked), *_shortages(member, asked)]
             members[environment.name] = member
     findings += _not_said(members.values())
@@ -118,7 +120,7 @@ def no_nodes(job: Job, inventory: Inventory | None = None) -> Finding:
 
 def _gpus_a_node(job: Job) -> int | None:
     gpu = job.resources.gpu
-    return job.cluster.gpus_per_node or (gpu.count if gpu is not None else None)
+    return job.cluster.gpus_per_node or (gpu.number if gpu is not None else None)
 
 
 def _fits(environment: Environment, job: Job) -> bool:
@@ -126,7 +128,7 @@ def _fits(environment: Environment, job: Job) -> bool:
     node = Node.model_construct(id=environment.name)
     asked = _Asked.of(job, node, ())
     asked = replace(asked, gpu=asked.gpu.model_copy(update={"count": _gpus_a_node(job)}))
-    member = Member(environment, None, asked.gpu.count, node=node, path=COUNTED_AT)
+    member = Member(environment, None, asked.gpu.number, asked.gpu.ids or (), node=node, path=COUNTED_AT)
     found = [*_check_gpus(member, asked), *_shortages(member, asked)]
     return all(item.severity is not Severity.ERROR and item.code != _OTHER_TYPE for item in found)
 
@@ -193,6 +195,8 @@ class _Asked:
     def of(cls, job: Job, node: Node, node_path: PathKey) -> _Asked:
         own = node.resources or NodeResources()
         gpu, cpu = job.resources.gpu or GpuRequest(), job.resources.cpu or CpuRequest()
+        if own.gpu is not None and own.gpu.number is not None:  # How many and which are said together.
+            gpu = gpu.model_copy(update={"count": None, "ids": None})
         return cls(
             gpu.model_copy(update=own.gpu.model_dump(exclude_none=True) if own.gpu else {}),
             cpu.model_copy(update=own.cpu.model_dump(exclude_none=True) if own.cpu else {}),
@@ -208,9 +212,9 @@ class _Asked:
 
 def _check_gpus(member: Member, asked: _Asked) -> list[Finding]:
     """Compare the number of GPUs that is asked for, declared and found."""
-    name, wanted, path = member.name, asked.gpu.count, asked.path("gpu", "count")
+    name, wanted, path = member.name, asked.gpu.number, asked.path("gpu", "ids" if asked.gpu.ids else "count")
     available = member.gpu_count
-    findings: list[Finding] = []
+    findings: list[Finding] = [*_check_ids(member, path)]
     declared = member.environment.resources.gpu
     if declared is not None and available is not None and available != declared.count:
         note = agent_text(member.facts.gpu_note, member.facts.gpu_note_notice) if member.facts is not None else ""
@@ -225,7 +229,7 @@ def _check_gpus(member: Member, asked: _Asked) -> list[Finding]:
     elif available is None:
         message = _("nothing is known of the GPUs of {node}; {wanted} are taken to be there")
         findings.append(warning("gpus-unknown", name, message.format(node=name, wanted=wanted), path=path))
-    elif wanted > available:
+    elif wanted > available and not member.gpu_ids:
         message = ngettext(
             "{wanted} GPU is asked of {node}, which has {available}",
             "{wanted} GPUs are asked of {node}, which has {available}",
@@ -234,6 +238,24 @@ def _check_gpus(member: Member, asked: _Asked) -> list[Finding]:
         hint = _("Ask for fewer, or choose another environment.")
         findings.append(error("too-many-gpus", name, message, hint, path=path))
     return findings
+
+
+def _check_ids(member: Member, path: PathKey) -> Iterator[Finding]:
+    """Say which of the GPUs that are named there are none of."""
+    name, facts, available = member.name, member.facts, member.gpu_count
+    if member.ids_asked and member.environment.simulated:
+        message = _("{node}: simulated GPUs have no numbers: {count} are used, any of them")
+        hint = _("Write count: {count} in the place of ids.").format(count=len(member.ids_asked))
+        told = message.format(node=name, count=len(member.ids_asked))
+        yield warning("gpu-ids-simulated", name, told, hint, path=path)
+    elif available is not None:
+        there = [gpu.index for gpu in facts.gpus] if facts is not None else [*range(available)]
+        hint = _("It has {ids}: choose of these.").format(ids=gpu_numbers(there)) if there else ""
+        hint = hint or _("It has no GPU: choose another environment.")
+        for place, index in enumerate(member.gpu_ids):
+            if index not in there:
+                message = _("{node} has no GPU {index}").format(node=name, index=index)
+                yield error("no-such-gpu", name, message, hint, path=(*path, place))
 
 
 def _shortages(member: Member, asked: _Asked) -> list[Finding]:

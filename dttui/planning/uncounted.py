@@ -34,6 +34,7 @@ JOB_CLASSES: dict[str, str | Uncounted] = {
     "model.config": NEUTRAL,  # The same: they are read before anything is counted.
     "model": COUNTED,
     "resources.gpu.count": COUNTED,
+    "resources.gpu.ids": COUNTED,
     "resources.network": COUNTED,
     "resources": NEUTRAL,  # What hosts must have; what they have is what counts.
     "resources.network.interface": NEUTRAL,
@@ -42,6 +43,7 @@ JOB_CLASSES: dict[str, str | Uncounted] = {
         lambda role: role != "parameter_server",
     ),
     "cluster.nodes.resources.gpu.count": COUNTED,
+    "cluster.nodes.resources.gpu.ids": COUNTED,
     "cluster.nodes.network.interface": NEUTRAL,
     "cluster.nodes.network": COUNTED,
     "cluster.nodes": NEUTRAL,

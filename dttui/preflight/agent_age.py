@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dtagent.protocol.greeting import HelloReply
 
 from dttui.i18n import _
-from dttui.planning.models import Plan, PlannedProcess
+from dttui.planning.models import Plan, PlannedNode, PlannedProcess
 from dttui.spec.findings import Finding, error
 
 
@@ -23,6 +23,7 @@ def too_old_for(
     is_elastic: bool,
     requires_group: bool,
     fences_itself: bool,
+    names_gpus: bool,
 ) -> str:
     """Return in words, with `{host}`, what an agent lacks that a job needs; empty where it lacks nothing.
 
@@ -32,6 +33,7 @@ def too_old_for(
         is_elastic: whether nodes may leave and join while the job runs.
         requires_group: whether the job fails where its ranks are not seen to form one process group.
         fences_itself: whether hosts are to end their ranks by themselves when nobody asks after them.
+        names_gpus: whether the job names the GPUs that it wants there.
     """
     if any(item.is_service for item in processes) and not (hello is not None and hello.ends_services):
         return _("{host}: its agent is too old for this framework: it would never end what only serves others")
@@ -45,17 +47,20 @@ def too_old_for(
         return _("{host}: its agent is too old for require_process_group: true: it does not tell of groups")
     if fences_itself and not (hello is not None and hello.fences_itself):
         return _("{host}: its agent is too old for recovery.self_fence_s: it would never end ranks by itself")
+    if names_gpus and not (hello is not None and hello.takes_named_gpus):
+        return _("{host}: its agent is too old for resources.gpu.ids: it would give any GPUs that are free")
     return ""
 
 
-def age_findings(name: str, hello: HelloReply | None, processes: Sequence[PlannedProcess], plan: Plan) -> list[Finding]:
-    """Return as an error of the host what its agent lacks that a plan needs."""
+def age_findings(hello: HelloReply | None, node: PlannedNode, plan: Plan) -> list[Finding]:
+    """Return as an error of a node what its agent lacks that a plan needs."""
     lack = too_old_for(
         hello,
-        processes,
+        node.processes,
         is_elastic=plan.min_nodes is not None,
         requires_group=requires_group(plan),
         fences_itself=plan.recovery.self_fence_s is not None,
+        names_gpus=bool(node.gpu_ids),
     )
-    hint = _("Upgrade it: dttui agents deploy {host}").format(host=name)
-    return [error("agent-too-old", name, lack.format(host=name), hint)] if lack else []
+    hint = _("Upgrade it: dttui agents deploy {host}").format(host=node.name)
+    return [error("agent-too-old", node.name, lack.format(host=node.name), hint)] if lack else []

@@ -123,7 +123,7 @@ def _plausible(plan: Plan, node: PlannedNode) -> dict[str, str]:
         Hole.ATTEMPT.value: "0",
         Hole.MASTER_PORT.value: str(plan.port_range[0]),
         Hole.INTERFACE.value: "lo",
-        Hole.GPU_IDS.value: ",".join(map(str, range(node.cuda_slots))),
+        Hole.GPU_IDS.value: ",".join(map(str, node.gpu_ids or range(node.cuda_slots))),
         Hole.PYTHON.value: node.python,
     }
     for each in plan.nodes:

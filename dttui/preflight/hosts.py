@@ -252,7 +252,9 @@ def _unknown_path(name: str, item: PathState) -> Finding:
 
 
 def _of_the_job(node: PlannedNode, sample: HostSample) -> list[GpuSample]:
-    """Return the GPUs that the agent would give the job now; all where too few are free."""
+    """Return the GPUs that the agent would give the job now: those it names, or any; all where too few are free."""
+    if node.gpu_ids:
+        return [gpu for gpu in sample.gpus if gpu.index in node.gpu_ids]
     free = [gpu for gpu in sample.gpus if not gpu.processes and not gpu.error]
     return free[: node.cuda_slots] if len(free) >= node.cuda_slots else list(sample.gpus)
 

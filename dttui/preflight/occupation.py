@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from dtagent.protocol.telemetry import GpuSample, HostSample
 
@@ -12,7 +12,7 @@ from dttui.i18n import _, joined, ngettext
 from dttui.inventory.models import Inventory
 from dttui.planning.models import Finding, Plan, PlannedNode
 from dttui.spec.findings import error, warning
-from dttui.words import listed
+from dttui.words import gpu_numbers, listed
 
 BUSY_CPU_PERCENT = 80.0
 """Above it, and with a load of more than one a CPU, a host counts as busy."""
@@ -39,12 +39,13 @@ def check_room(plan: Plan, inventory: Inventory, samples: Mapping[str, HostSampl
     return [finding for finding in found if finding is not None]
 
 
-def count_free(sample: HostSample, slots: int) -> tuple[int, int]:
+def count_free(sample: HostSample, slots: int, ids: Collection[int] = ()) -> tuple[int, int]:
     """Return how many GPUs are free, and of how many.
 
     Args:
         sample: what the host does.
         slots: number of simulated GPUs; 0 where they are not.
+        ids: of which GPUs, by their numbers; none for all.
     """
     if slots:
         told = {hold.job: hold.simulated for hold in sample.holds or () if hold.simulated}
@@ -55,24 +56,35 @@ def count_free(sample: HostSample, slots: int) -> tuple[int, int]:
             if job not in told
         )
         return max(0, slots - taken), slots
-    return sum(not _holders(gpu, sample) for gpu in sample.gpus), len(sample.gpus)
+    asked = _asked(sample, ids)
+    return sum(not _holders(gpu, sample) for gpu in asked), len(asked)
+
+
+def _asked(sample: HostSample, ids: Collection[int]) -> list[GpuSample]:
+    """Return the GPUs that are named; all where none is."""
+    return [gpu for gpu in sample.gpus if not ids or gpu.index in ids]
 
 
 def _too_few(node: PlannedNode, sample: HostSample, slots: int) -> Finding | None:
     """Compare what is free with what the job uses; `slots` is the number of simulated GPUs."""
-    free, _every = count_free(sample, slots)
+    free, _every = count_free(sample, slots, node.gpu_ids)
     if slots:
         who = [occupant_text(occupant) for occupant in occupants_of(sample) if occupant.is_own or occupant.simulated]
         wanted = node.slots
     else:
         held: dict[str, list[str]] = {}
-        for gpu in sample.gpus:
+        for gpu in _asked(sample, node.gpu_ids):
             if names := _holders(gpu, sample):
                 held.setdefault(joined(", ", names), []).append(str(gpu.index))
         who = [_("GPU {index}: {who}").format(index=", ".join(gpus), who=names) for names, gpus in held.items()]
         wanted = node.cuda_slots
     if free >= wanted or not who:
         return None
+    if node.gpu_ids:
+        message = _("{node}: the job wants GPU {ids} there, and not all are free: {who}")
+        message = message.format(node=node.name, ids=gpu_numbers(node.gpu_ids), who=listed(who, MAX_NAMES))
+        hint = _("Wait until they are free, choose other GPUs there, or any by their number alone.")
+        return error("gpus-taken", node.name, message, hint)
     message = ngettext(
         "{node} has {free} free GPU and the job uses {wanted} there: {who}",
         "{node} has {free} free GPUs and the job uses {wanted} there: {who}",

@@ -158,7 +158,7 @@ class Preflight:
             took_s = time.monotonic() - began
             is_command = node.environment.reach is Reach.EXEC
             reached = Judgement(node.environment.short_way if is_command else client.connection.address)
-            lacks = age_findings(name, client.hello, node.planned.processes, self._plan)
+            lacks = age_findings(client.hello, node.planned, self._plan)
             agent = hosts.judge_agent(name, version, lacks)
             self.board.put(name, {Check.REACH: reached, Check.AGENT: agent}, took_s)
             if self._on_reached is not None:

@@ -55,7 +55,7 @@ def judge_gpus(plan: Plan, inventory: Inventory, planned: PlannedNode, sample: H
     declared = environment.resources.gpu if environment is not None else None
     slots = declared.count if planned.simulated and declared is not None else 0
     found = tuple(check_room(plan, inventory, {planned.name: sample}))
-    free, every = count_free(sample, slots)
+    free, every = count_free(sample, slots, planned.gpu_ids)
     if not every:
         return Judgement(_("no GPUs"), found, CheckStatus.NONE if not found else CheckStatus.OK)
     return Judgement(_("{free} of {all} free").format(free=free, all=every), found)

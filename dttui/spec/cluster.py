@@ -15,16 +15,45 @@ from dttui.spec.quantities import BitsPerSecond, Bytes, Nanoseconds
 from dttui.spec.section import Section
 from dttui.spec.text import INTERFACE_NAME, Label, Text
 
+MOST_GPUS = 1024
+"""Of a node."""
+GpuIndex = Annotated[int, Field(ge=0, le=MOST_GPUS - 1)]
+"""Number of a GPU, as nvidia-smi counts them."""
+
 
 class GpuRequest(Section):
     """GPUs a node of the job uses."""
 
-    count: int | None = Field(default=None, ge=0, le=1024)
+    count: int | None = Field(default=None, ge=0, le=MOST_GPUS)
     """How many; all of the environment's by default."""
+    ids: tuple[GpuIndex, ...] | None = Field(default=None, json_schema_extra={"minItems": 1, "uniqueItems": True})
+    """Which, by their numbers as nvidia-smi has them, `[0, 2, 5]`; the first rank there gets the first of them. By
+    default any that are free."""
     memory: Bytes | None = None
     """Least memory of each, such as 80GB."""
     type: str | None = None
     """Type of GPU, such as A100."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> GpuRequest:
+        faults: list[tuple[PathKey, str]] = []
+        ids = self.ids or ()
+        if self.ids == ():
+            faults.append((("ids",), _("name at least one GPU, or leave ids out")))
+        elif ids and self.count is not None and self.count != len(ids):
+            message = _("there are {listed} under ids, and not {count}; leave the count out")
+            faults.append((("count",), message.format(listed=len(ids), count=self.count)))
+        for place, index in enumerate(ids):
+            if index in ids[:place]:
+                faults.append((("ids", place), _("GPU {index} is listed twice").format(index=index)))
+        if faults:
+            raise PlacedValueError(*faults[:MAX_PROBLEMS])
+        return self
+
+    @property
+    def number(self) -> int | None:
+        """How many GPUs this asks for; `None` for all of the environment's."""
+        return len(self.ids) if self.ids is not None else self.count
 
 
 class CpuRequest(Section):
@@ -154,7 +183,7 @@ class Cluster(Section):
     """Nodes; the master first, or marked by its role."""
     count: int | None = Field(default=None, gt=0, le=MOST_NODES, json_schema_extra=ESTIMATED)
     """How many nodes, where none is listed: a plan is made of so many alike, by `resources`; a launch asks which."""
-    gpus_per_node: int | None = Field(default=None, gt=0, le=1024, json_schema_extra=ESTIMATED)
+    gpus_per_node: int | None = Field(default=None, gt=0, le=MOST_GPUS, json_schema_extra=ESTIMATED)
     """GPUs of each of these, as `resources.gpu.count` has it."""
     candidates: Candidates = Field(default=(), json_schema_extra=LAUNCHED)
     """Environments, by id or name, that do as well: with `--queue` the job starts on as many of these and of `nodes` as

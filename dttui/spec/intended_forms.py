@@ -97,7 +97,9 @@ def _as_list(model: type[BaseModel], path: PathKey, value: Any) -> list[Any] | N
             return None
     if isinstance(value, dict):
         return list(value) or None
-    return [str(value)] if isinstance(value, (int, float)) else None
+    if isinstance(value, (int, float)):
+        return [value if int in annotations_at(model, item) else str(value)]
+    return None
 
 
 def _as_mapping(value: Any) -> dict[str, str] | None:

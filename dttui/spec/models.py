@@ -425,7 +425,7 @@ class Job(Section):
     @model_validator(mode="after")
     def _agree(self) -> Job:
         here, gpu = self.cluster.gpus_per_node, self.resources.gpu
-        if here is not None and gpu is not None and gpu.count not in (None, here):
+        if here is not None and gpu is not None and gpu.number not in (None, here):
             message = _("this is not what {other} says; give it once").format(other="resources.gpu.count")
             raise PlacedValueError((("cluster", "gpus_per_node"), message))
         return self

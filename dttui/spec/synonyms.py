@@ -23,6 +23,7 @@ _WORDS = {
     "parameter_server": ("ps", "参数服务器"),
     "id": ("name", "host", "hostname", "node"),
     "count": ("gpus", "num", "number"),
+    "ids": ("gpu_ids", "indices", "indexes", "devices", "cuda_visible_devices"),
     "fp32": ("float32", "float", "full"),
     "fp16": ("float16", "half", "16"),
     "bf16": ("bfloat16",),

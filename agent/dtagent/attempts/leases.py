@@ -7,10 +7,11 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dtagent.attempts import history, preparation
+from dtagent.attempts.gpu_turns import GpuOffer, in_the_way, offer
 from dtagent.attempts.shared_gpus import SharedGpus
 from dtagent.attempts.waiting_line import PLACE_S, WaitingLine, told
 from dtagent.errors import RpcError
@@ -104,8 +105,9 @@ class Leases:
         """Choose the GPUs of an attempt, and see to it that there are simulated ones.
 
         Raises:
-            RpcError: REFUSED where there are not enough but for who waits since before that, with the jobs that have
-                them; CONTENDED where all of those are only being prepared, and go second.
+            RpcError: REFUSED where there are not enough but for who waits since before that, or not those that it
+                names, with the jobs that have them; CONTENDED where all of those are only being prepared, and go
+                second.
         """
         claims = self._claims(request.key)
         asked_at = time.time() if request.asked_at is None else request.asked_at
@@ -115,42 +117,70 @@ class Leases:
         if not request.cuda_slots:
             self._line.leave(request.key.job_id)
             return []
+        self._check_named(request.gpu_ids)
         self.expire()
-        owners = {index: claim.key.job_id for claim in claims for index in claim.gpu_ids}
+        found = self._offer(self._free(claims), request.gpu_ids, before)
         chosen = self._shared_gpus.take(
-            request.key,
-            [index for index in self._free_gpus() if index not in owners],
-            request.cuda_slots,
-            request.for_s,
-            leaves=_gpus_of(before),
+            request.key, found.indices, request.cuda_slots, request.for_s, leaves=found.leaves
         )
         self.renew(request.key)
         if len(chosen) < request.cuda_slots:
             self.release(request.key)
-            raise self._too_few(request, len(chosen), claims, before)
+            raise self._too_few(request, chosen, claims, in_the_way(before, request.gpu_ids, self._named))
         self._line.leave(request.key.job_id)
         return chosen
 
-    def _too_few(self, request: PrepareRequest, free: int, claims: list[Claim], before: Sequence[Waiter]) -> RpcError:
-        """Return the refusal where so many GPUs are free, with who has the others."""
+    def _free(self, claims: Sequence[Claim]) -> list[int]:
+        """Return the GPUs that nobody has or uses."""
+        held = {*self._shared_gpus.holders([]), *(index for claim in claims for index in claim.gpu_ids)}
+        return [index for index in self._free_gpus() if index not in held]
+
+    def _offer(self, free: Sequence[int], wanted: Sequence[int], before: Sequence[Waiter]) -> GpuOffer:
+        return offer(free, wanted, before, self._line.waiters(), self._named)
+
+    def _named(self, waiter: Waiter) -> frozenset[int]:
+        return self._shared_gpus.indices(waiter.ticket.named)
+
+    def _check_named(self, gpu_ids: Sequence[int]) -> None:
+        """Raise RpcError REFUSED for GPUs that this host does not have."""
+        there = self._shared_gpus.there()
+        lacking = [index for index in gpu_ids if there and index not in there]
+        if lacking:
+            raise RpcError(ErrorCode.REFUSED, sentences.NO_SUCH_GPU(gpus=", ".join(map(str, lacking))))
+
+    def _too_few(
+        self, request: PrepareRequest, free: Sequence[int], claims: list[Claim], before: Sequence[Waiter]
+    ) -> RpcError:
+        """Return the refusal where just these GPUs could be had, with who has the others."""
+        wanted = {*request.gpu_ids} - {*free}
         owners = {index: claim.key.job_id for claim in claims for index in claim.gpu_ids}
         others = self._shared_gpus.holders([*owners])
+        if wanted:
+            owners = {index: job for index, job in owners.items() if index in wanted}
+            others = {index: holder for index, holder in others.items() if index in wanted}
         who = [
             sentences.JOB_HAS_GPUS_SINCE(job=job, gpus=gpus, since=_since(claims, job))
             for job, gpus in _gpus_by_job(owners).items()
         ]
         who += others_have(others) + _waiting([(waiter, waiter.ticket.gpus) for waiter in before])
-        refusal = sentences.GPUS_WANTED(wanted=request.cuda_slots, free=free)
-        if who:
-            refusal = sentences.GPUS_HELD(wanted=request.cuda_slots, free=free, who=who)
-        holders = [claim for claim in claims if claim.gpu_ids] + [_claim(*item) for item in others.items()]
+        if wanted:
+            named, taken = (", ".join(map(str, indices)) for indices in (request.gpu_ids, sorted(wanted)))
+            refusal = sentences.NAMED_GPUS_WANTED(wanted=named, taken=taken)
+            if who:
+                refusal = sentences.NAMED_GPUS_HELD(wanted=named, taken=taken, who=who)
+        elif who:
+            refusal = sentences.GPUS_HELD(wanted=request.cuda_slots, free=len(free), who=who)
+        else:
+            refusal = sentences.GPUS_WANTED(wanted=request.cuda_slots, free=len(free))
+        holders = [claim for claim in claims if owners.keys() & {*claim.gpu_ids}]
+        holders += [_claim(*item) for item in others.items()]
         return RpcError(_refused_by(holders, request.key, before), refusal)
 
     def line_up(self, request: QueueRequest) -> QueueReply:
         """Keep a job's place in the line, or end it; tell how things stand.
 
         Raises:
-            RpcError: REFUSED where there are not even as many GPUs as it waits for.
+            RpcError: REFUSED where there are not even as many GPUs as it waits for, or not those that it names.
         """
         key, claims = request.key, self._claims()
         self._keep_places_of_ended({claim.key.job_id for claim in claims})
@@ -159,24 +189,28 @@ class Leases:
             self._line.leave(key.job_id)
             return QueueReply(time.time(), has_room=is_set_aside, is_set_aside=is_set_aside)
         wanted, simulated = request.cuda_slots, request.simulated_slots
-        there = self._shared_gpus.count()
+        there = len(self._shared_gpus.there())
         if simulated > request.simulated_total:
             refusal = sentences.SIMULATED_WANTED(wanted=simulated, free=request.simulated_total)
             raise RpcError(ErrorCode.REFUSED, refusal)
         if wanted > there > 0:
             raise RpcError(ErrorCode.REFUSED, sentences.GPUS_WANTED(wanted=wanted, free=there))
-        self._line.keep(Ticket(key.job_id, request.asked_at, wanted, simulated, request.stands_aside))
+        self._check_named(request.gpu_ids)
+        named = self._shared_gpus.names(request.gpu_ids)
+        self._line.keep(Ticket(key.job_id, request.asked_at, wanted, simulated, request.stands_aside, named))
         before = self._line.before(request.asked_at, key.job_id)
+        in_way = in_the_way(before, request.gpu_ids, self._named)
         free = free_simulated = 0
+        has_room = True
         if simulated:
             free_simulated = max(0, request.simulated_total - sum(claim.simulated_slots for claim in claims))
         if wanted:
             self.expire()
-            held = {*self._shared_gpus.holders([]), *(index for claim in claims for index in claim.gpu_ids)}
-            free = len([index for index in self._free_gpus() if index not in held])
-        has_room = not wanted or free - _gpus_of(before) >= wanted
+            there_free = self._free(claims)
+            free = len([index for index in there_free if not request.gpu_ids or index in request.gpu_ids])
+            has_room = self._offer(there_free, request.gpu_ids, before).number >= wanted
         has_room = has_room and (not simulated or free_simulated - _simulated_of(before) >= simulated)
-        return QueueReply(time.time(), has_room, False, free or free_simulated, [told(waiter) for waiter in before])
+        return QueueReply(time.time(), has_room, False, free or free_simulated, [told(waiter) for waiter in in_way])
 
     def take_port(self, request: PrepareRequest) -> int:
         """Reserve a port. Raises RpcError REFUSED where all are taken."""
@@ -257,8 +291,9 @@ class Leases:
                 request, told = preparation.read(files)[0], history.read(files)
                 is_recent = time.time() - files.journal.stat().st_mtime < PLACE_S
                 if request.may_restart and request.asked_at is not None and is_recent and not told.is_good_end:
+                    named = self._shared_gpus.names(request.gpu_ids)
                     ticket = Ticket(key.job_id, request.asked_at, request.cuda_slots, request.simulated_slots)
-                    self._line.keep(ticket)
+                    self._line.keep(replace(ticket, named=named))
 
     def _claims(self, asking: AttemptKey | None = None) -> list[Claim]:
         """Return what attempts have, but for one that asks."""
@@ -344,10 +379,6 @@ def _waiting(waiters: Sequence[tuple[Waiter, int]]) -> list[Said]:
         for waiter, count in waiters
         if count
     ]
-
-
-def _gpus_of(waiters: Sequence[Waiter]) -> int:
-    return sum(waiter.ticket.gpus for waiter in waiters)
 
 
 def _simulated_of(waiters: Sequence[Waiter]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from dtagent.errors import RpcError
@@ -38,9 +38,20 @@ class SharedGpus:
         """Return the attempts that hold some."""
         return list(self._held)
 
-    def count(self) -> int:
-        """Return how many GPUs there are, as far as their names are known."""
-        return len(self._names())
+    def there(self) -> frozenset[int]:
+        """Return the GPUs that there are, as far as their names are known."""
+        return frozenset(self._names())
+
+    def names(self, indices: Sequence[int]) -> tuple[str, ...]:
+        """Return what GPUs are called by whoever sees them."""
+        names = self._names()
+        return tuple(_name(names, index) for index in indices)
+
+    def indices(self, named: Sequence[str]) -> frozenset[int]:
+        """Return which of the GPUs here are called so."""
+        known = {name: index for index, name in self._names().items()}
+        found = (known.get(name, _index(name)) for name in named)
+        return frozenset(index for index in found if index is not None)
 
     def take(
         self, key: AttemptKey, indices: Sequence[int], count: int, for_s: float | None = None, leaves: int = 0
@@ -61,7 +72,7 @@ class SharedGpus:
         if self._locks is None:
             return list(indices[: min(count, max(0, len(indices) - leaves))])
         names = self._names()
-        by_name = {names.get(index, f"index-{index}"): index for index in indices}
+        by_name = {_name(names, index): index for index in indices}
         now = time.time()
         until_s = now + for_s if for_s is not None else None
         purpose = Purpose(key.job_id, key.attempt, now, until_s, is_started=False)
@@ -95,3 +106,16 @@ class SharedGpus:
         if key in self._held:
             for descriptor in self._held.pop(key)[1]:
                 os.close(descriptor)
+
+
+_UNNAMED = "index-"
+"""Begins what a GPU is called whose driver does not tell its UUID."""
+
+
+def _name(names: Mapping[int, str], index: int) -> str:
+    return names.get(index, f"{_UNNAMED}{index}")
+
+
+def _index(name: str) -> int | None:
+    number = name.removeprefix(_UNNAMED)
+    return int(number) if name.startswith(_UNNAMED) and number.isdecimal() and len(number) < 5 else None

@@ -42,6 +42,7 @@ async def greet(request: HelloRequest) -> HelloReply:
         removes_containers=True,
         fences_itself=True,
         keeps_line=True,
+        takes_named_gpus=True,
         checks_health=True,
         tells_call_times=True,
         searches_metrics=True,

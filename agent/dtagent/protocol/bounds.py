@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+MOST_GPUS = 4096
+"""Of a host."""
 MOST = 2**63 - 1
 """No number of any request is larger, or smaller than its negative."""
 
@@ -23,6 +26,14 @@ def check_ports(name: str, first_and_last: tuple[int, int]) -> None:
     first, last = first_and_last
     check_range(name, first, 1, last)
     check_range(name, last, first, 65535)
+
+
+def check_gpu_ids(name: str, gpu_ids: Sequence[int], count: int) -> None:
+    """Raise OutOfRangeError for GPUs that are named and are not as many as are wanted; none may be."""
+    for index in gpu_ids:
+        check_range(name, index, 0, MOST_GPUS - 1)
+    if gpu_ids and (len(gpu_ids) != count or len({*gpu_ids}) != count):
+        raise OutOfRangeError(f"{name} must be as many different numbers as cuda_slots says")
 
 
 def check_numbers(value: Any, name: str = "") -> None:

@@ -43,6 +43,8 @@ class HelloReply:
     """Whether it ends an attempt by `StartRequest.self_fence_s`."""
     keeps_line: bool = False
     """Whether jobs may wait for GPUs there, by `QueueRequest`."""
+    takes_named_gpus: bool = False
+    """Whether it gives a job just the GPUs of `PrepareRequest.gpu_ids`, and has it wait for those."""
     checks_health: bool = False
     """Whether it runs `StartRequest.health`."""
     tells_call_times: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dtagent.protocol.attempt_key import AttemptKey
-from dtagent.protocol.bounds import check_ports, check_range
+from dtagent.protocol.bounds import check_gpu_ids, check_ports, check_range
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,15 @@ class PrepareRequest:
     job leaves the line meanwhile."""
     keeps: bool = False
     """Whether the attempt's directory is to stay until somebody says otherwise, as by `KeepRequest`."""
+    gpu_ids: list[int] = field(default_factory=list)
+    """Which NVIDIA GPUs, by their numbers, in the order of local ranks; none where any will do."""
 
     def __post_init__(self) -> None:
-        """Raise OutOfRangeError for ports that there are none of."""
+        """Raise OutOfRangeError for ports that there are none of, or GPUs that are not as many as are wanted."""
         check_ports("port_range", self.port_range)
         if self.preferred_port is not None:
             check_range("preferred_port", self.preferred_port, 1, 65535)
+        check_gpu_ids("gpu_ids", self.gpu_ids, self.cuda_slots)
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class PrepareReply:
     """This host's own address on that interface."""
     master_port: int | None = None
     gpu_ids: list[int] = field(default_factory=list)
-    """Indices of the NVIDIA GPUs set aside, as many as `cuda_slots`."""
+    """Indices of the NVIDIA GPUs set aside, as many as `cuda_slots`; those that the request names, in its order."""
     user_ids: str | None = None
     """Numbers of the agent's user and group, `1000:1000`."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.bounds import check_gpu_ids
 from dtagent.protocol.telemetry import GpuHold, GpuWait
 
 
@@ -24,6 +25,12 @@ class QueueRequest:
     """Whether it lets others by for now: another of its hosts cannot be reached."""
     leaves: bool = False
     """Whether it gives the place up."""
+    gpu_ids: list[int] = field(default_factory=list)
+    """Which NVIDIA GPUs, by their numbers; none where any will do."""
+
+    def __post_init__(self) -> None:
+        """Raise OutOfRangeError for GPUs that are not as many as are wanted."""
+        check_gpu_ids("gpu_ids", self.gpu_ids, self.cuda_slots)
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,7 @@ class QueueReply:
     is_set_aside: bool = False
     """Whether the job has its GPUs here, or has had them, and waits no more."""
     free: int = 0
-    """GPUs that are free, of the kind that it waits for."""
+    """GPUs that are free, of the kind that it waits for, or of those that it has named."""
     before: list[GpuWait] = field(default_factory=list)
     """Who is to get GPUs before it, the first one first."""
     holds: list[GpuHold] = field(default_factory=list)

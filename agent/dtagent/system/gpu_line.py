@@ -12,7 +12,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from dtagent.system import shared_files
@@ -21,7 +21,7 @@ from dtagent.system.gpu_locks import DEFAULT, VARIABLE, point_in_time
 MOST_PLACES = 64
 """Of one user that are looked at."""
 MOST_GPUS = 4096
-PADDED_BYTES = 512
+PADDED_BYTES = shared_files.MOST_BYTES
 """What a file is filled up to, so that whoever reads while it is written over finds the one or the other."""
 _FILE = re.compile(r"_wait\.([a-z0-9][a-z0-9._-]{0,62})\.[0-9]{1,10}(?:-[0-9])?")
 
@@ -38,6 +38,8 @@ class Ticket:
     """Simulated GPUs, for which no other user waits."""
     stands_aside: bool = False
     """Whether it lets others by for now."""
+    named: tuple[str, ...] = ()
+    """Names of the GPUs that it waits for, as `gpu_locks` has them; none where any will do."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,11 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> GpuLine:
 
 def tell(descriptor: int, ticket: Ticket) -> None:
     """Let others read what is waited for."""
+    text = json.dumps(asdict(ticket)).encode()
+    if len(text) > PADDED_BYTES:  # By their number alone it holds back more than it need, and is seen.
+        text = json.dumps(asdict(replace(ticket, named=()))).encode()
     with contextlib.suppress(OSError):
-        os.pwrite(descriptor, json.dumps(asdict(ticket)).encode().ljust(PADDED_BYTES), 0)
+        os.pwrite(descriptor, text.ljust(PADDED_BYTES), 0)
 
 
 def is_there(descriptor: int) -> bool:
@@ -140,4 +145,12 @@ def _ticket(job_id: str, text: bytes) -> Ticket | None:
         return None
     if asked_s is None or type(gpus) is not int or not 0 < gpus <= MOST_GPUS:
         return None
-    return Ticket(job_id, asked_s, gpus, stands_aside=told.get("stands_aside") is True)
+    named = told.get("named")
+    is_named = isinstance(named, list) and len(named) == gpus and all(isinstance(name, str) for name in named)
+    return Ticket(
+        job_id,
+        asked_s,
+        gpus,
+        stands_aside=told.get("stands_aside") is True,
+        named=tuple(named) if is_named else (),
+    )

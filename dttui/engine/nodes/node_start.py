@@ -69,6 +69,7 @@ class NodeStart:
             for_s=use.for_s,
             may_restart=use.may_restart,
             keeps=use.keeps,
+            gpu_ids=list(planned.gpu_ids),
         )
         deadline = asyncio.get_running_loop().time() + CONTENTION_S
         while True:
@@ -83,7 +84,7 @@ class NodeStart:
             await asyncio.sleep(CONTENTION_RETRY_S)
 
     def _refuse_old_agent(self) -> None:
-        """Raise AgentError where the agent would leave what ends by nothing, is open to all, or is not seen."""
+        """Raise AgentError where the agent is too old to do what the job cannot do without."""
         hello = self.node.client.hello if self.node.client is not None else None
         shared = self.node.shared
         message = too_old_for(
@@ -92,6 +93,7 @@ class NodeStart:
             is_elastic=shared.is_elastic,
             requires_group=shared.requires_group,
             fences_itself=shared.fences_itself,
+            names_gpus=bool(self.node.planned.gpu_ids),
         )
         if not message:
             return

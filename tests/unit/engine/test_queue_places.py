@@ -17,11 +17,11 @@ from dttui import jobs
 from dttui.engine import queue_places
 from dttui.engine.context import JobContext
 from dttui.engine.queue_places import QueuePlaces
-from dttui.errors import AuthenticationError, HostError, HostKeyError, HostUnreachableError
+from dttui.errors import AuthenticationError, HostError, HostKeyError, HostUnreachableError, LaunchError
 from dttui.inventory.models import Environment, Inventory
 from dttui.jobs.event_log import EventLog
 from dttui.planning.planner import plan
-from dttui.spec.models import Run
+from dttui.spec.models import GpuRequest, Node, NodeResources, Run
 from dttui.transport.base import Nobody
 from tests.fake_transport import FakeTransport
 from tests.unit.seed_cluster import environment, make_job
@@ -40,6 +40,7 @@ class FakeAgents:
     def __init__(self, answers: Mapping[str, QueueReply | HostError], old: Collection[str] = ()) -> None:
         self._answers = answers
         self._old = old
+        self.takes_named_gpus = True
         self.connects: list[str] = []
         self.asked: dict[str, list[QueueRequest]] = {}
         self.answered: dict[str, list[QueueRequest]] = {}
@@ -62,7 +63,8 @@ class FakeAgents:
         async def close() -> None:
             pass
 
-        return SimpleNamespace(hello=SimpleNamespace(keeps_line=name not in self._old), call=call, close=close)
+        hello = SimpleNamespace(keeps_line=name not in self._old, takes_named_gpus=self.takes_named_gpus)
+        return SimpleNamespace(hello=hello, call=call, close=close)
 
 
 @pytest.fixture
@@ -78,7 +80,7 @@ def stand(
     monkeypatch: pytest.MonkeyPatch,
     agents: FakeAgents,
     standing: list[QueuePlaces],
-    *named: str,
+    *named: str | Node,
     others: Sequence[str],
     pass_over: Callable[[str, str, str], None] | None = None,
 ) -> QueuePlaces:
@@ -155,3 +157,29 @@ async def test_a_place_is_given_up_after_the_last_word_that_kept_it(
     agents.may_answer.set()
     await leaving
     assert [request.leaves for request in agents.answered["a"]] == [False, True]
+
+
+NAMING = Node(id="a", resources=NodeResources(gpu=GpuRequest(ids=(1,))))
+
+
+async def test_a_host_is_asked_for_the_gpus_that_the_job_names_and_one_that_does_as_well_for_as_many(
+    monkeypatch: pytest.MonkeyPatch, standing: list[QueuePlaces]
+) -> None:
+    agents = FakeAgents({"a": QueueReply(0.0), "c": QueueReply(0.0)})
+    places = stand(monkeypatch, agents, standing, NAMING, others=["c"])
+    await until(lambda: agents.asked.keys() == {"a", "c"}, "both to be asked", 30.0)
+    asked = {name: (requests[0].gpu_ids, requests[0].cuda_slots) for name, requests in agents.asked.items()}
+    assert asked == {"a": ([1], 1), "c": ([], 1)}
+    assert not places.have_room
+
+
+async def test_nobody_waits_for_gpus_by_name_at_an_agent_that_would_give_any(
+    monkeypatch: pytest.MonkeyPatch, standing: list[QueuePlaces]
+) -> None:
+    agents = FakeAgents({"a": QueueReply(0.0, has_room=True)})
+    agents.takes_named_gpus = False
+    places = stand(monkeypatch, agents, standing, NAMING, others=[])
+    with pytest.raises(LaunchError, match=r"too old for resources.gpu.ids: it would give any GPUs") as refused:
+        await places.wait(asyncio.Event())
+    assert refused.value.hint == "Upgrade it: dttui agents deploy a"
+    assert agents.asked == {}

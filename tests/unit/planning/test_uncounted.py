@@ -145,6 +145,7 @@ MOVES: dict[str, tuple[dict[str, Any], dict[str, Any], str, int]] = {
         1,
     ),
     "resources.gpu.count": ({}, {"resources": {"gpu": {"count": 1}}}, "ranks", -1),
+    "resources.gpu.ids": ({}, {"resources": {"gpu": {"ids": [1]}}}, "ranks", -1),
     "resources.network.bandwidth": ({}, {"resources": {"network": {"bandwidth": "1Gbps"}}}, "time", 1),
     "resources.network.latency": ({}, {"resources": {"network": {"latency": "50ms"}}}, "time", 1),
     "cluster.count": (
@@ -162,6 +163,12 @@ MOVES: dict[str, tuple[dict[str, Any], dict[str, Any], str, int]] = {
     "cluster.nodes.resources.gpu.count": (
         {},
         {"cluster": {"nodes": [*NODES[:2], NODES[2] | {"resources": {"gpu": {"count": 1}}}]}},
+        "ranks",
+        -1,
+    ),
+    "cluster.nodes.resources.gpu.ids": (
+        {},
+        {"cluster": {"nodes": [*NODES[:2], NODES[2] | {"resources": {"gpu": {"ids": [5]}}}]}},
         "ranks",
         -1,
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from dttui.planning.compose_state import ComposeState
 from dttui.planning.models import Finding, Severity
 from dttui.planning.planner import plan
 from dttui.preflight.occupation import check_room
+from dttui.preflight.room import judge_gpus
 from dttui.rpc.sample_rows import WholeSample
 from dttui.spec.models import GpuRequest, Node, NodeResources
 from dttui.tui.compose_lines import readiness
@@ -43,6 +45,19 @@ def found(name: str, gpus: int, sample: HostSample) -> list[Finding]:
 
 def test_a_host_that_does_nothing_has_room() -> None:
     assert found("gpu1", 4, HostSample(1, 0.0, 5.0, 0.1, gpus=[gpu(index) for index in range(4)])) == []
+
+
+def test_of_a_node_that_names_its_gpus_those_alone_must_be_free() -> None:
+    job = make_job(Node(id="gpu1", resources=NodeResources(gpu=GpuRequest(ids=(1, 3)))))
+    made = plan(job, INVENTORY, {"gpu1": host_facts(4)})
+    sample = HostSample(1, 0.0, gpus=[gpu(0, GpuProcess(4711, "li")), gpu(1), gpu(2, GpuProcess(4712, "li")), gpu(3)])
+    assert [item.code for item in check_room(made, INVENTORY, {"gpu1": sample})] == ["host-busy"]
+    assert judge_gpus(made, INVENTORY, made.nodes[0], sample).text == "2 of 2 free"
+    taken = replace(sample, gpus=[*sample.gpus[:3], gpu(3, GpuProcess(99, "ann"))])
+    (finding,) = check_room(made, INVENTORY, {"gpu1": taken})
+    assert (finding.code, finding.severity) == ("gpus-taken", Severity.ERROR)
+    assert finding.message == "gpu1: the job wants GPU 1,3 there, and not all are free: GPU 3: ann (pid 99)"
+    assert judge_gpus(made, INVENTORY, made.nodes[0], taken).text == "1 of 2 free"
 
 
 def test_gpus_that_others_hold_are_an_error_that_names_them() -> None:

@@ -29,7 +29,7 @@ from dttui.preflight import room
 from dttui.preflight.nodes import CheckedHost
 from dttui.preflight.preflight import Preflight
 from dttui.spec.findings import warning
-from dttui.spec.models import Checkpoint, Job, Node, NodeResources, Recovery, Run
+from dttui.spec.models import Checkpoint, GpuRequest, Job, Node, NodeResources, Recovery, ResourceDefaults, Run
 from dttui.transport.base import Nobody
 from tests.fake_transport import FakeHost, FakeProcess, FakeTransport
 from tests.unit.seed_cluster import environment, host_facts, make_job
@@ -169,12 +169,14 @@ async def test_well_hosts_pass_all_checks_and_the_plan_is_made_of_their_facts() 
     [
         ({"recovery": Recovery(on_node_failure="restart", self_fence_s=30)}, "recovery.self_fence_s"),
         ({"require_process_group": True}, "require_process_group"),
+        ({"resources": ResourceDefaults(gpu=GpuRequest(ids=(0,)))}, "resources.gpu.ids"),
     ],
 )
 async def test_an_agent_too_old_for_what_the_job_needs_is_an_error_of_its_host_with_the_remedy(
     needs: dict[str, Any], what: str
 ) -> None:
     able = {**HELLO, "agent_version": __version__, "tells_groups": True, "fences_itself": True}
+    able["takes_named_gpus"] = True
     wanted = make_job(*NAMES, **{"run": Run(script="train.py", workdir="/srv"), **needs})
     old = Agent(hello={**HELLO, "agent_version": __version__})
     board = await Checking(job=wanted, a=Agent(hello=able), b=old, c=Agent(hello=able)).run()
