@@ -168,16 +168,21 @@ class ComposeState:
             del counts[key]
         return replace(self, gpu_counts=_sorted(counts), gpu_ids=self._gpu_ids_but(key))
 
-    def choose_gpus(self, choice: Choice, ids: Sequence[int]) -> ComposeState:
-        """Use just these GPUs of an environment, which is ticked by that; with none, any of them, all that it has."""
-        key = choice.environment.name
+    def choose_gpus(self, key: str, ids: Sequence[int], there: int | None) -> ComposeState:
+        """Use just these GPUs of an environment, which is ticked by that; with none, any of them.
+
+        Args:
+            key: of the environment.
+            ids: numbers of the GPUs.
+            there: how many it has; `None` where that is not known.
+        """
         state = self if key in self.selected else self.toggle(key)
         counts = {other: count for other, count in self.gpu_counts if other != key}
         others = self._gpu_ids_but(key)
         if ids:
             return replace(state, gpu_counts=_sorted(counts), gpu_ids=tuple(sorted((*others, (key, tuple(ids))))))
-        if self._gpu_of_every_node.ids and choice.gpu_count is not None:
-            counts[key] = choice.gpu_count  # Else those would be meant that the job names of every node.
+        if self._gpu_of_every_node.ids and there is not None:
+            counts[key] = there  # Else those would be meant that the job names of every node.
         return replace(state, gpu_counts=_sorted(counts), gpu_ids=others)
 
     def _gpu_ids_but(self, key: str) -> tuple[tuple[str, tuple[int, ...]], ...]:

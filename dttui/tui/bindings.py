@@ -25,6 +25,7 @@ GROUPS = {
     EVERYWHERE: N_("everywhere"),
     "compose": N_("compose"),
     "list": N_("environments"),
+    "gpus": N_("GPUs of a host"),
     "findings": N_("findings"),
     "sections": N_("sections"),
     "guide": N_("guide"),

@@ -15,13 +15,14 @@ from textual.message import Message
 from textual.widgets import Input, Static
 
 from dttui.i18n import _
+from dttui.planning import Choice
 from dttui.tui.commands import N_
 from dttui.tui.environment_filter import completions, parse_filter
 from dttui.tui.fleet_rows import FleetRows, only_reading_differs
 from dttui.tui.gpu_lines import gpu_lines
 from dttui.tui.messages import EnvironmentHighlighted, EnvironmentToggled
 from dttui.tui.resting import every
-from dttui.tui.rows import SORTS, arranged, environment_detail
+from dttui.tui.rows import SORTS, GpusAsked, arranged, environment_detail
 from dttui.tui.widgets.cells import linked
 from dttui.tui.widgets.environment_list import EnvironmentList
 from dttui.tui.widgets.prose import Prose
@@ -87,22 +88,29 @@ class EnvironmentPane(Vertical):
         """Head the list anew: a narrow screen has the word on its tab."""
         self.call_after_refresh(self._arrange)
 
-    def mark(self, ticked: Sequence[str], master: str | None, gpus_asked: Mapping[str, int | None]) -> None:
-        """Show what is ticked, and how many GPUs the job asks of each, by key; `None` for all.
+    def mark(self, ticked: Sequence[str], master: str | None, choices: Sequence[Choice]) -> None:
+        """Show what is ticked, and which GPUs the job asks of each.
 
         What the inventory lacks is listed for as long as it is ticked, so that it can be unticked.
         """
         strangers = tuple(key for key in ticked if key not in self._fleet.statuses)
-        changed = self._rows.ask(gpus_asked)
+        asked = {item.environment.name: GpusAsked(item.gpus_asked, item.ids_asked) for item in choices}
+        changed = self._rows.ask(asked)
         if self._rows.list_strangers(strangers):
             self._list.set_rows(self._rows)
             self._arrange()
         self._list.update_rows(changed, changed)
         self._list.mark(ticked, master)
+        if self._list.highlighted in changed:
+            self._show_detail()
 
     def name_of(self, key: str) -> str:
         """Return what an environment is called."""
         return self._rows[key].name if key in self._rows else key
+
+    def gpus_named(self, key: str) -> tuple[int, ...]:
+        """Return the GPUs of an environment that the job names, where it is ticked."""
+        return self._rows.asked_of(key).ids
 
     @property
     def seen(self) -> Mapping[str, EnvironmentStatus]:
@@ -236,9 +244,14 @@ class EnvironmentPane(Vertical):
     def _show_gpus(self, key: str | None) -> None:
         """Show the GPUs of the host under the cursor."""
         shown = self.query_one("#host-gpus", Static)
-        lines = gpu_lines(self._fleet.statuses[key]) if key in self._fleet.statuses else Content("")
+        lines = Content("")
+        if key is not None and key in self._fleet.statuses:
+            status = self._fleet.statuses[key]
+            ticked = None if status.environment.simulated else self.gpus_named(key)
+            lines = gpu_lines(status, ticked)
+            hint = _(" · G ticks them singly") if ticked is not None else ""
+            shown.border_title = Content.assemble(self.name_of(key), (hint, "$muted"))
         shown.display = bool(lines)
-        shown.border_title = Content(self.name_of(key)) if key is not None else ""
         if not lines.is_same(shown.content if isinstance(shown.content, Content) else Content("")):
             shown.update(lines)
 

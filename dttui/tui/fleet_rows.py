@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dttui.tui.rows import environment_row, load_of, stranger_row
+from dttui.tui.rows import ALL_GPUS, GpusAsked, environment_row, load_of, stranger_row
 from dttui.tui.widgets.environment_row import EnvironmentRow
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class FleetRows(Mapping[str, EnvironmentRow]):
         """What is shown of the fleet."""
         self.strangers: tuple[str, ...] = ()
         """What is ticked and not in the inventory."""
-        self._gpus_asked: Mapping[str, int | None] = {}
+        self._gpus_asked: Mapping[str, GpusAsked] = {}
         self._rows: dict[str, EnvironmentRow] = {}
         self._made_of: dict[str, EnvironmentStatus] = {}
         self._stale: set[str] = set()
@@ -35,14 +35,18 @@ class FleetRows(Mapping[str, EnvironmentRow]):
         self._outdate(changed)
         return changed
 
-    def ask(self, gpus: Mapping[str, int | None]) -> list[str]:
-        """Show how many GPUs the job asks of what is ticked, `None` for all; return of which that is another number."""
+    def ask(self, gpus: Mapping[str, GpusAsked]) -> list[str]:
+        """Show which GPUs the job asks of what is ticked; return of which that is something else now."""
         before, self._gpus_asked = self._gpus_asked, gpus
         changed = [key for key in {*before, *gpus} if before.get(key) != gpus.get(key) and key in self.statuses]
         for key in changed:
             self._made_of.pop(key, None)
         self._outdate(changed)
         return changed
+
+    def asked_of(self, key: str) -> GpusAsked:
+        """Return which GPUs the job asks of an environment."""
+        return self._gpus_asked.get(key, ALL_GPUS)
 
     def list_strangers(self, keys: tuple[str, ...]) -> bool:
         """Show what is ticked and not in the inventory; return whether that is another."""
@@ -78,7 +82,7 @@ class FleetRows(Mapping[str, EnvironmentRow]):
         if before is not None and only_reading_differs(before, status):
             label, load = load_of(status)
             return replace(self._rows[key], load_label=label, load=load)
-        return environment_row(status, self._gpus_asked.get(key))
+        return environment_row(status, self.asked_of(key))
 
     def __iter__(self) -> Iterator[str]:
         yield from self.strangers

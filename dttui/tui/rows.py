@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dtagent.protocol.events import NodeStanding
 from dtagent.protocol.metric_fields import (
@@ -73,10 +73,22 @@ def environment_state(state: EnvironmentState) -> StateWord:
     return StateWord(symbol, environment_state_name(state), colour)
 
 
-def environment_row(status: EnvironmentStatus, gpus_asked: int | None = None) -> EnvironmentRow:
-    """Return the row of one environment, of which the job asks that many GPUs where it is ticked."""
+class GpusAsked(NamedTuple):
+    """What the job asks of the GPUs of an environment."""
+
+    number: int | None = None
+    """`None` for all."""
+    ids: tuple[int, ...] = ()
+    """Numbers of those that it names; none where any will do."""
+
+
+ALL_GPUS = GpusAsked()
+
+
+def environment_row(status: EnvironmentStatus, asked: GpusAsked = ALL_GPUS) -> EnvironmentRow:
+    """Return the row of one environment, with the GPUs that the job asks of it where it is ticked."""
     environment = status.environment
-    choice = Choice(environment, status.facts, gpus_asked)
+    choice = Choice(environment, status.facts, asked.number, asked.ids)
     label, load = load_of(status)
     state = environment_state(status.state)
     gpus = gpu_text(choice)

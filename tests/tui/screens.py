@@ -11,12 +11,28 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
+from dtagent.protocol.telemetry import GpuHold
 from textual.pilot import Pilot
 from textual.widgets import Button, TabbedContent, TextArea
 
+from dttui.fleet.states import EnvironmentState
 from dttui.i18n import _, set_language
 from dttui.inventory.models import Inventory
-from dttui.spec.models import Alert, Checkpoint, DataParallel, Model, Monitoring, Recovery, Run, Strategy
+from dttui.spec import Job
+from dttui.spec.models import (
+    Alert,
+    Checkpoint,
+    Cluster,
+    DataParallel,
+    GpuRequest,
+    Model,
+    Monitoring,
+    Node,
+    NodeResources,
+    Recovery,
+    Run,
+    Strategy,
+)
 from dttui.transport.base import Prompt, PromptKind
 from dttui.tui.app import DttuiApp
 from dttui.tui.environment_pane import EnvironmentPane
@@ -33,7 +49,7 @@ from tests.tui import job_files
 from tests.tui.bench_files import bench_under_way, kept_bench
 from tests.tui.catalogue import compile_catalogues
 from tests.tui.fake_checks import trouble
-from tests.tui.fake_fleet import job, make_app, make_inventory, set_states
+from tests.tui.fake_fleet import job, make_app, make_inventory, set_states, status
 from tests.tui.looking import follow, settle, until
 
 CHOSEN = ("pytorch-dev-env", "llm-training-env", "nlp-research-lab")
@@ -206,6 +222,24 @@ async def measure(app: DttuiApp, pilot: Pilot[None]) -> None:
     await pilot.pause(1.5)
 
 
+async def offer_gpus(app: DttuiApp, pilot: Pilot[None]) -> None:
+    """Offer the GPUs of a host of which somebody has some."""
+    known = app.fleet.statuses[CHOSEN[2]].environment
+    hold = GpuHold("li", "bert-large-7", [0, 1, 5], since=time.time() - 3 * 3600)
+    app.fleet.statuses[CHOSEN[2]] = status(known, EnvironmentState.BUSY, 38, holds=[hold])
+    await follow(app, pilot)
+    await press("home", "down", "down", "G", "a", "down", "down", "space")(app, pilot)
+
+
+def naming_gpus() -> Job:
+    """A job that names GPUs of two of its nodes."""
+    ids = {CHOSEN[1]: (1, 3), CHOSEN[2]: (0, 1, 2, 3, 6)}
+    nodes = tuple(
+        Node(id=key, resources=NodeResources(gpu=GpuRequest(ids=ids[key])) if key in ids else None) for key in CHOSEN
+    )
+    return job(cluster=Cluster(nodes=nodes))
+
+
 def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
     """Every picture by name: options of the app, and what to do before the picture is taken."""
     draft = job(*CHOSEN)
@@ -272,6 +306,8 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
         "compose-sections": ({"draft": said}, press("a")),
         "compose-findings": ({"draft": costed}, press("n", "down")),
         "compose-guide": ({"draft": draft}, press("u")),
+        "gpus": ({"draft": draft}, offer_gpus),
+        "compose-gpus": ({"draft": naming_gpus()}, press("home", "down", "down")),
         "section-strategy": ({"draft": said}, press("D")),
         "section-model": ({"draft": costed}, section("model")),
         "section-recovery": ({"draft": said}, section("recovery")),

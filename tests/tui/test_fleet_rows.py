@@ -13,7 +13,7 @@ from dttui.fleet.states import EnvironmentState
 from dttui.rpc.sample_rows import WholeSample
 from dttui.tui import fleet_rows
 from dttui.tui.fleet_rows import FleetRows
-from dttui.tui.rows import environment_row, stranger_row
+from dttui.tui.rows import ALL_GPUS, GpusAsked, environment_row, stranger_row
 from dttui.tui.widgets.environment_row import EnvironmentRow
 from tests.tui.fake_fleet import environment, facts, sample, status
 
@@ -39,7 +39,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which rows were made from scratch."""
     found: list[str] = []
 
-    def noted(seen: EnvironmentStatus, asked: int | None = None) -> EnvironmentRow:
+    def noted(seen: EnvironmentStatus, asked: GpusAsked = ALL_GPUS) -> EnvironmentRow:
         found.append(seen.environment.name)
         return environment_row(seen, asked)
 
@@ -96,9 +96,9 @@ def test_a_row_is_that_of_the_environment_as_it_is_after_each_change(after: Envi
 def test_how_many_gpus_a_job_asks_is_in_the_row_and_goes_with_the_tick() -> None:
     rows = rows_of({"one": ONE})
     assert rows["one"] == environment_row(ONE)
-    assert rows.ask({"one": 2}) == ["one"]
-    assert rows["one"] == environment_row(ONE, 2) != environment_row(ONE)
-    assert rows.ask({"one": 2}) == []
+    assert rows.ask({"one": GpusAsked(2)}) == ["one"]
+    assert rows["one"] == environment_row(ONE, GpusAsked(2)) != environment_row(ONE)
+    assert rows.ask({"one": GpusAsked(2)}) == []
     assert rows.ask({}) == ["one"]
     assert rows["one"] == environment_row(ONE)
 

@@ -30,18 +30,11 @@ from dttui.tui.compose_lines import readiness, ticked_line
 from dttui.tui.draft_watch import DraftWatch
 from dttui.tui.environment_pane import EnvironmentPane, EnvironmentsChanged
 from dttui.tui.finding_places import FieldPlace, place_of
-from dttui.tui.messages import (
-    EnvironmentToggled,
-    FormEdited,
-    FrameworkChosen,
-    GpusStepped,
-    JobLaunched,
-    MasterChosen,
-)
+from dttui.tui.messages import FormEdited, FrameworkChosen, JobLaunched
 from dttui.tui.screens import cost_dialogs, job_files, run_dialogs
 from dttui.tui.screens.checks import ChecksScreen
 from dttui.tui.screens.compose_keys import COMPOSE_KEYS
-from dttui.tui.screens.compose_pages import ComposePages
+from dttui.tui.screens.compose_ticks import ComposeTicks
 from dttui.tui.screens.estimate import EstimateScreen
 from dttui.tui.screens.guide import GuideDialog
 from dttui.tui.screens.job_files import JobFile
@@ -63,7 +56,7 @@ Checks = Callable[[Submission, Plan, Changed], Awaitable[Board]]
 Bench = Callable[[Submission], object]
 
 
-class ComposeScreen(ComposePages):
+class ComposeScreen(ComposeTicks):
     """Holds one ComposeState; every change goes through `set_state`."""
 
     AUTO_FOCUS = "#environments, EmptyInventory Button"
@@ -174,28 +167,11 @@ class ComposeScreen(ComposePages):
             return bool(self.state.selected)
         if action == "findings":
             return any(listed.focusable for listed in self.query(FindingList))
-        if action in ("filter", "sort", "retry"):
+        if action in ("filter", "sort", "retry", "choose_gpus"):
             return bool(self._inventory.environments)
         return True
 
     # --- what a person does -------------------------------------------------------------------------------------------
-
-    @on(EnvironmentToggled)
-    def _toggled(self, event: EnvironmentToggled) -> None:
-        self.set_state(self.state.toggle(*event.keys))
-
-    @on(MasterChosen)
-    def _master_chosen(self, event: MasterChosen) -> None:
-        ticked = self.state if event.key in self.state.selected else self.state.toggle(event.key)
-        self.set_state(ticked.choose_master(event.key))
-
-    @on(GpusStepped)
-    def _gpus_stepped(self, event: GpusStepped) -> None:
-        choice = next((item for item in self.draft.choices if item.environment.name == event.key), None)
-        if choice is not None:
-            self.set_state(self.state.step_gpus(choice, event.step))
-        elif event.key not in self.state.selected:
-            self.notify(_("Tick the environment first; all its GPUs are used unless you ask for fewer."), markup=False)
 
     @on(FrameworkChosen)
     def _framework_chosen(self, event: FrameworkChosen) -> None:
@@ -401,8 +377,7 @@ class ComposeScreen(ComposePages):
         """Take another state, and show it."""
         self.draft.become(state, is_cost_kept=from_form)  # Nothing that the form holds is part of the cost.
         for pane in self.query(EnvironmentPane):
-            asked = {choice.environment.name: choice.gpus_asked for choice in self.draft.choices}
-            pane.mark(state.selected, state.master, asked)
+            pane.mark(state.selected, state.master, self.draft.choices)
         self.query_one(JobPane).show(state, from_form=from_form)
         self._show_summary()
         self._show_readiness()

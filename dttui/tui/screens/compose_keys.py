@@ -44,6 +44,14 @@ COMPOSE_KEYS: list[BindingType] = [
         tooltip=N_("Choose the image to run in"),
     ),
     Binding(
+        "G",
+        "choose_gpus",
+        N_("GPUs"),
+        show=False,
+        id="compose.gpus",
+        tooltip=N_("Choose the GPUs of the environment singly"),
+    ),
+    Binding(
         "r", "retry", N_("retry"), show=False, id="compose.retry", tooltip=N_("Try to reach the environment again")
     ),
     Binding("escape", "leave", N_("list"), id="compose.list", tooltip=N_("Go back to the list")),

@@ -41,7 +41,7 @@ class EnvironmentList(RowList):
             N_("use GPUs"),
             key_display="+/-",
             id="list.more-gpus",
-            tooltip=N_("Use more or fewer of its GPUs"),
+            tooltip=N_("Use more or fewer of its GPUs, any of them"),
         ),
         Binding("minus", "step_gpus(-1)", N_("fewer GPUs"), show=False, id="list.fewer-gpus"),
     ]

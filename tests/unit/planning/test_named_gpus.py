@@ -166,7 +166,7 @@ def test_a_file_is_formatted_with_what_it_names() -> None:
 def chosen(state: ComposeState, key: str, *ids: int) -> ComposeState:
     found = SEED.find(key)
     assert found is not None
-    return state.choose_gpus(state.choice(found, None), ids)
+    return state.choose_gpus(key, ids, Choice(found).gpu_count)
 
 
 def whole(*keys: str) -> ComposeState:
