@@ -21,6 +21,15 @@ GpuIndex = Annotated[int, Field(ge=0, le=MOST_GPUS - 1)]
 """Number of a GPU, as nvidia-smi counts them."""
 
 
+def gpu_ids_of(text: str) -> tuple[int, ...]:
+    """Return the GPUs that a list such as `0,2` names; none where it is anything else."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and len(part) < 5 and int(part) < MOST_GPUS for part in parts):
+        return ()
+    ids = tuple(map(int, parts))
+    return ids if len({*ids}) == len(ids) else ()
+
+
 class GpuRequest(Section):
     """GPUs a node of the job uses."""
 

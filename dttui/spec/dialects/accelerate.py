@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field, field_validator
 
 from dttui.i18n import N_, _
+from dttui.spec.cluster import gpu_ids_of
 from dttui.spec.dialects.accelerate_environment import USES, AccelerateSetting, accelerate_environment, flattened
 from dttui.spec.dialects.accelerate_options import SHARDING, job_values, remarks
 from dttui.spec.dialects.translation import NamedFile, Translated, Translation
@@ -43,7 +44,7 @@ _OFF = {
 """What says that something is off, or as it is with dttui anyway."""
 _NOT_OURS = {
     "machine_rank": N_("not carried over: dttui numbers the nodes, in the order of cluster.nodes"),
-    "gpu_ids": N_("not carried over: each node takes GPUs that are free, as many as resources.gpu.count says"),
+    "gpu_ids": N_("not carried over: each node takes GPUs that are free, unless resources.gpu.ids says which"),
     "rdzv_backend": N_("not carried over: dttui gives every node its rank, and needs no rendezvous of it"),
     "main_process_port": N_("not carried over: the port is chosen at the start, from the master's port_range"),
     "mpirun_config.mpirun_hostfile": N_("not carried over: torchrun starts the ranks, and not mpirun"),
@@ -185,12 +186,16 @@ def _path(said: Mapping[str, AccelerateSetting], name: str) -> PathKey:
 
 def _carry_ranks(translation: Translation, config: AccelerateConfig) -> None:
     machines, processes = config.num_machines, config.num_processes
+    named = gpu_ids_of(str(translation.said(("gpu_ids",))))
     if machines > 1:
         translation.expect_nodes(("num_machines",), machines)
     translation.use(("num_machines",))
     if config.main_process_ip is not None:
         translation.expect_master(("main_process_ip",), config.main_process_ip)
-    if processes is None or processes < 1:
+    if machines == 1 and not config.use_cpu and named and processes in (None, len(named)):
+        translation.use(("num_processes",))
+        translation.carry(("gpu_ids",), ("resources", "gpu", "ids"), named)
+    elif processes is None or processes < 1:
         translation.expect(("num_processes",), -1)
     elif config.use_cpu:
         message = _("not carried over: a node without GPUs runs one process")

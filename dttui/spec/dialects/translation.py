@@ -197,6 +197,11 @@ class Translation:
         """Give the job a value that follows from what is said at `origin`, which still has to be used."""
         self._leaves[target] = Leaf(value, origin, is_implied=is_implied)
 
+    def take_back(self, *targets: PathKey) -> None:
+        """Take values out of the job again."""
+        for target in targets:
+            self._leaves.pop(target, None)
+
     def expect_nodes(self, origin: PathKey, least: int, most: int | None = None) -> None:
         """Take it that the document says how many nodes there are, and not which."""
         self._used.add(origin)

@@ -396,3 +396,16 @@ def test_each_setting_of_a_file_keeps_its_place() -> None:
         "use_fsdp": (True, ("distributed_type",)),
         "fsdp_offload_params": (True, ("fsdp_config", "offload_params")),
     }
+
+
+def test_gpus_are_named_where_one_machine_is_meant_and_each_has_a_process() -> None:
+    for said in ("gpu_ids: 2,0\nnum_processes: 2\n", "gpu_ids: '2,0'\n"):
+        imported = of(f"distributed_type: MULTI_GPU\n{said}")
+        assert data(imported)["resources"] == {"gpu": {"ids": [2, 0]}}
+        assert notes(imported) == {}
+    one = of("distributed_type: MULTI_GPU\ngpu_ids: 3\nnum_processes: 1\n")
+    assert data(one)["resources"] == {"gpu": {"ids": [3]}}
+    fewer = of("distributed_type: MULTI_GPU\ngpu_ids: 0,1,2\nnum_processes: 2\n")
+    assert data(fewer)["resources"] == {"gpu": {"count": 2}}
+    assert "unless resources.gpu.ids says which" in notes(fewer)["gpu_ids"]
+    assert "resources" not in data(of("distributed_type: MULTI_GPU\ngpu_ids: all\n"))

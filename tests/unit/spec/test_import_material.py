@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from dttui.spec import DocumentError
+from dttui.spec.cluster import gpu_ids_of
 from dttui.spec.dialects.commands.launcher_options import names
 from dttui.spec.importing import Imported, merge, translate_file
 
@@ -73,6 +74,7 @@ def _faults(imported: Imported, expected: dict[str, Any]) -> list[str]:
     job = imported.job
     run = job.run
     told = [note for note in imported.notes if note.severity.value == "warning"]
+    ids = job.resources.gpu.ids if job.resources.gpu is not None else None
     faults = []
     if run is not None:
         command = list(run.command or ())
@@ -91,6 +93,7 @@ def _faults(imported: Imported, expected: dict[str, Any]) -> list[str]:
                 "$" not in str(value)
                 and key not in ("GPUS_PER_NODE", "NPROC_PER_NODE", "NNODES")
                 and run.env.get(key) != str(value)
+                and not (key == "CUDA_VISIBLE_DEVICES" and ids == gpu_ids_of(str(value)))
             ):
                 faults.append(f"{key}: {run.env.get(key)!r}, not {value!r}")
     faults += _count_faults(imported, expected)
@@ -104,10 +107,10 @@ def _count_faults(imported: Imported, expected: dict[str, Any]) -> list[str]:
     job = imported.job
     each = expected.get("per_node")
     gpu = job.resources.gpu
-    counts = {node.resources.gpu.count for node in job.cluster.nodes if node.resources and node.resources.gpu}
+    counts = {node.resources.gpu.number for node in job.cluster.nodes if node.resources and node.resources.gpu}
     faults = []
     if isinstance(each, int):
-        count = gpu.count if gpu is not None else None
+        count = gpu.number if gpu is not None else None
         if (
             count != each
             and counts != {each}

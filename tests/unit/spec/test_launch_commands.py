@@ -77,13 +77,39 @@ def test_deepspeed_keeps_the_script_s_own_configuration() -> None:
         "name": "t",
         "framework": "deepspeed",
         "framework_options": {"config_for": "none"},
-        "run": {"script": "t.py", "args": ["--deepspeed", "ds.json"], "env": {"CUDA_VISIBLE_DEVICES": "0,2"}},
-        "resources": {"gpu": {"count": 2}},
+        "run": {"script": "t.py", "args": ["--deepspeed", "ds.json"]},
+        "resources": {"gpu": {"ids": [0, 2]}},
     }
     files = {"hosts": "a slots=8\nb slots=8\n"}
     made = job("deepspeed --hostfile hosts t.py", files=files)
     assert [node["id"] for node in made["cluster"]["nodes"]] == ["a", "b"]
     assert "which is not there" in warnings(script("deepspeed --hostfile hosts t.py"))[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "gpu", "env"),
+    [
+        ("CUDA_VISIBLE_DEVICES=3,1 torchrun --nproc-per-node 2 t.py", {"ids": [3, 1]}, {}),
+        ("CUDA_VISIBLE_DEVICES=2 python t.py", {"ids": [2]}, {}),
+        ("CUDA_VISIBLE_DEVICES=3,1 torchrun --nproc-per-node 1 t.py", {"count": 1}, {"CUDA_VISIBLE_DEVICES": "3,1"}),
+        ("CUDA_VISIBLE_DEVICES=1,1 torchrun --nproc-per-node 2 t.py", {"count": 2}, {"CUDA_VISIBLE_DEVICES": "1,1"}),
+        (
+            "CUDA_VISIBLE_DEVICES=3,1 torchrun --nnodes 2 --nproc-per-node 2 t.py",
+            {"count": 2},
+            {"CUDA_VISIBLE_DEVICES": "3,1"},
+        ),
+        (
+            "CUDA_VISIBLE_DEVICES=GPU-8932f937,GPU-1 torchrun --nproc-per-node 2 t.py",
+            {"count": 2},
+            {"CUDA_VISIBLE_DEVICES": "GPU-8932f937,GPU-1"},
+        ),
+    ],
+)
+def test_gpus_that_are_shown_to_one_node_are_those_that_it_names_where_each_has_a_process(
+    line: str, gpu: dict[str, Any], env: dict[str, str]
+) -> None:
+    made = job(line)
+    assert (made["resources"]["gpu"], made["run"].get("env", {})) == (gpu, env)
 
 
 ZERO3 = """\
@@ -143,7 +169,7 @@ def test_what_starts_its_own_ranks_is_started_once_a_node(line: str, command: in
     assert (data(imported)["framework"], run["per"], len(run["command"])) == ("command", "node", command)
     assert not {"NNODES", "NODE_RANK", "MASTER_ADDR", "NPROC_PER_NODE"} & set(run.get("env", {}))
     gpu = imported.job.resources.gpu
-    assert (gpu.count if gpu is not None else None) == count
+    assert (gpu.number if gpu is not None else None) == count
     if "NNODES=2" in line:
         assert "this says how many nodes, and not which: 2" in warnings(imported)
 
@@ -373,7 +399,7 @@ def test_ranks_are_as_many_as_the_scheduler_would_start(line: str, count: int, n
     imported = script(line)
     assert (imported.job.run and imported.job.run.script) == "t.py"
     gpu = imported.job.resources.gpu
-    assert (gpu.count if gpu is not None else None) == count
+    assert (gpu.number if gpu is not None else None) == count
     told = [message for message in warnings(imported) if "how many nodes" in message]
     assert told == ([f"this says how many nodes, and not which: {nodes}"] if nodes > 1 else [])
 

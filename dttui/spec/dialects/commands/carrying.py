@@ -15,6 +15,7 @@ from dttui.spec.dialects.commands.launch import PROGRAM, GivenValue, Launch, Pro
 from dttui.spec.dialects.commands.launcher_options import names
 from dttui.spec.dialects.commands.megatron import carry_megatron, is_megatron
 from dttui.spec.dialects.commands.secret_options import note_secrets
+from dttui.spec.dialects.commands.visible_gpus import carry_visible
 from dttui.spec.dialects.shell.command_words import Word
 from dttui.spec.dialects.shell.open_parts import Openness
 from dttui.spec.dialects.translation import Translated, Translation, table_source
@@ -69,6 +70,8 @@ def carry(
     _carry_program(translation, launch)
     _carry_environment(translation, launch)
     _carry_settings(translation, launch)
+    if _is_of_one_node(launch):
+        carry_visible(translation, launch)
     if launch.launcher == "accelerate launch":
         carry_accelerate(translation, launch)
     _note_ranks(translation, launch)
@@ -311,6 +314,11 @@ def _counted_nodes(launch: Launch) -> int:
     if processes is None or each is None or not processes.number or not each.number:
         return 1
     return max(processes.number // each.number, 1) if processes.number % each.number == 0 else 1
+
+
+def _is_of_one_node(launch: Launch) -> bool:
+    nodes = launch.nodes.number if launch.nodes is not None else _counted_nodes(launch)
+    return nodes == 1 and not launch.hosts and launch.hostfile is None and launch.open_hosts is None
 
 
 def _carry_hosts(translation: Translation, launch: Launch) -> None:
