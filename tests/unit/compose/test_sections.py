@@ -18,8 +18,9 @@ from dttui.spec.schema_walk import annotations_at, models_at
 from dttui.tui.finding_places import place_of
 from dttui.tui.section_titles import section_rows, section_title
 
-ON_THE_LIST = {"cluster.nodes.id", "cluster.nodes.role", "cluster.nodes.resources.gpu.count"}
-"""Ticks, the master's key, and the keys for more and fewer GPUs."""
+OF_GPUS = {"cluster.nodes.resources.gpu.count", "cluster.nodes.resources.gpu.ids"}
+ON_THE_LIST = {"cluster.nodes.id", "cluster.nodes.role", *OF_GPUS}
+"""Ticks, the master's key, the keys for more and fewer GPUs, and the one for GPUs singly."""
 IN_FILES_ALONE = {
     "cluster.nodes.resources.gpu.memory": "resources asks it of every node",
     "cluster.nodes.resources.gpu.type": "resources asks it of every node",
