@@ -168,22 +168,16 @@ class ComposeState:
             del counts[key]
         return replace(self, gpu_counts=_sorted(counts), gpu_ids=self._gpu_ids_but(key))
 
-    def choose_gpus(self, key: str, ids: Sequence[int], there: int | None) -> ComposeState:
-        """Use just these GPUs of an environment, which is ticked by that; with none, any of them.
-
-        Args:
-            key: of the environment.
-            ids: numbers of the GPUs.
-            there: how many it has; `None` where that is not known.
-        """
+    def choose_gpus(self, key: str, ids: Sequence[int]) -> ComposeState:
+        """Use just these GPUs of an environment, which is ticked by that; with none, any, as many as were named."""
         state = self if key in self.selected else self.toggle(key)
         counts = {other: count for other, count in self.gpu_counts if other != key}
         others = self._gpu_ids_but(key)
         if ids:
             return replace(state, gpu_counts=_sorted(counts), gpu_ids=tuple(sorted((*others, (key, tuple(ids))))))
-        if self._gpu_of_every_node.ids and there is not None:
-            counts[key] = there  # Else those would be meant that the job names of every node.
-        return replace(state, gpu_counts=_sorted(counts), gpu_ids=others)
+        if named := self._gpus_of(key).ids:
+            return replace(state, gpu_counts=_sorted({**counts, key: len(named)}), gpu_ids=others)
+        return state
 
     def _gpu_ids_but(self, key: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
         return tuple(pair for pair in self.gpu_ids if pair[0] != key)
@@ -219,11 +213,15 @@ class ComposeState:
 
     def choice(self, environment: Environment, facts: HostFacts | None) -> Choice:
         """Return an environment with what is known of its host, and the GPUs the job asks of it, or would."""
-        key = environment.name
-        ids, count = dict(self.gpu_ids).get(key, ()), dict(self.gpu_counts).get(key)
-        if not ids and count is None:
-            ids, count = self._gpu_of_every_node.ids or (), self._gpus_of_every_node
-        return Choice(environment, facts, len(ids) or count, ids)
+        asked = self._gpus_of(environment.name)
+        return Choice(environment, facts, asked.number, asked.ids or ())
+
+    def _gpus_of(self, key: str) -> GpuRequest:
+        """Return which GPUs the job asks of an environment, or would."""
+        ids, count = dict(self.gpu_ids).get(key), dict(self.gpu_counts).get(key)
+        if ids is None and count is None:
+            ids, count = self._gpu_of_every_node.ids, self._gpus_of_every_node
+        return GpuRequest.model_construct(ids=ids, count=count)
 
     def validate(self) -> tuple[Finding, ...]:
         """Return what keeps the job from being launched, in the order in which a person is told."""

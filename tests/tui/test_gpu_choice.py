@@ -83,7 +83,12 @@ async def test_gpus_are_ticked_in_the_dialog_and_go_into_the_job() -> None:
         await pilot.press("n", "enter")
         await until(pilot, lambda: isinstance(app.screen, ComposeScreen), "any are taken")
         await settle(app, pilot)
-        assert screen_of(app).state.gpu_ids == ()
+        assert (screen_of(app).state.gpu_counts, screen_of(app).state.gpu_ids) == (((C, 4),), ())
+        await pilot.press("G")
+        await until(pilot, lambda: isinstance(app.screen, GpuDialog), "they are offered once more")
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, ComposeScreen), "it is left as it was")
+        assert screen_of(app).state.gpu_counts == ((C, 4),)
         await pilot.press("end", "G")
         await settle(app, pilot)
         assert "Simulated GPUs have no numbers" in toasts(app)[-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual import on
 
 from dttui.i18n import _
-from dttui.planning import Choice, ComposeState
+from dttui.planning import ComposeState
 from dttui.tui.draft_watch import DraftWatch
 from dttui.tui.environment_pane import EnvironmentPane
 from dttui.tui.messages import EnvironmentToggled, GpusStepped, MasterChosen
@@ -52,7 +52,7 @@ class ComposeTicks(ComposePages):
 
         def take(ids: tuple[int, ...] | None) -> None:
             if ids is not None:
-                self._choose_gpus(key, ids)
+                self.set_state(self.draft.state.choose_gpus(key, ids))
 
         chosen = self.draft.state.choice(status.environment, status.facts).ids_asked
         self.app.push_screen(GpuDialog(pane.name_of(key), lambda: pane.seen[key], chosen), take)
@@ -61,9 +61,5 @@ class ComposeTicks(ComposePages):
         """Tick or untick a GPU of the environment under the cursor."""
         pane = self.query_one(EnvironmentPane)
         if (key := pane.highlighted) is not None:
-            self._choose_gpus(key, tuple(sorted({*pane.gpus_named(key)} ^ {index})))
-
-    def _choose_gpus(self, key: str, ids: tuple[int, ...]) -> None:
-        status = self.query_one(EnvironmentPane).seen[key]
-        there = Choice(status.environment, status.facts).gpu_count
-        self.set_state(self.draft.state.choose_gpus(key, ids, there))
+            ids = sorted({*pane.gpus_named(key)} ^ {index})
+            self.set_state(self.draft.state.choose_gpus(key, ids))

@@ -45,7 +45,7 @@ def why_none(status: EnvironmentStatus) -> str:
 
 
 class GpuDialog(Dialog[tuple[int, ...]]):
-    """Asks which GPUs of a host the job uses; with none ticked, any of them."""
+    """Asks which GPUs of a host the job uses: none means any of them, and no answer that nothing is changed."""
 
     KEEPS_TYPED: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -73,7 +73,9 @@ class GpuDialog(Dialog[tuple[int, ...]]):
         """Lay out the GPUs, a line each."""
         subtitle = _("space ticks · a those that are free · n any · enter uses them")
         with self.box(_("GPUs of {name}").format(name=self._name_of_host), "-wide", subtitle=subtitle):
-            note = _("The job uses those that are ticked, and no others. With none ticked it uses any that are free.")
+            note = _(
+                "Those that are ticked are used, and no others; with none ticked, as many as now, any that are free."
+            )
             yield Prose(Content(note), classes="dialog-note")
             yield Static(id="gpu-head")
             yield GpuList(id="gpu-list", compact=True)
@@ -95,9 +97,9 @@ class GpuDialog(Dialog[tuple[int, ...]]):
         self._tick(set())
 
     def action_take(self) -> None:
-        """Use what is ticked."""
-        ids = tuple(sorted(self._ticked))
-        self.dismiss(self._chosen if {*self._chosen} == self._ticked else ids)
+        """Use what is ticked; where nothing was changed, all stays as it is, the order too."""
+        is_same = {*self._chosen} == self._ticked
+        self.dismiss(None if is_same else tuple(sorted(self._ticked)))
 
     @on(OptionList.OptionSelected)
     def _toggled(self, event: OptionList.OptionSelected) -> None:

@@ -164,9 +164,7 @@ def test_a_file_is_formatted_with_what_it_names() -> None:
 
 
 def chosen(state: ComposeState, key: str, *ids: int) -> ComposeState:
-    found = SEED.find(key)
-    assert found is not None
-    return state.choose_gpus(key, ids, Choice(found).gpu_count)
+    return state.choose_gpus(key, ids)
 
 
 def whole(*keys: str) -> ComposeState:
@@ -187,8 +185,10 @@ def test_gpus_that_are_chosen_go_into_the_job_and_back() -> None:
 def test_to_choose_gpus_of_an_environment_ticks_it_and_to_choose_none_takes_any() -> None:
     state = chosen(whole(A), C, 7)
     assert state.selected == (A, C)
-    assert chosen(state, C).gpu_ids == ()
-    assert chosen(state, C).to_job() == whole(A, C).to_job()
+    freed = chosen(state, C)
+    assert (freed.gpu_counts, freed.gpu_ids) == (((C, 1),), ())
+    assert chosen(freed, C) == freed
+    assert chosen(whole(A), C) == whole(A, C)
 
 
 def test_a_number_of_gpus_takes_the_place_of_those_that_were_named() -> None:
@@ -205,7 +205,7 @@ def test_on_a_node_of_a_job_that_names_gpus_of_every_node_any_can_be_used_all_th
     assert [item.gpu_ids for item in state.choices(SEED, {})] == [(0, 1), (0, 1)]
     assert state.to_job() == job
     freed = chosen(state, C)
-    assert [(item.gpus_used, item.gpu_ids) for item in freed.choices(SEED, {})] == [(2, (0, 1)), (8, ())]
+    assert [(item.gpus_used, item.gpu_ids) for item in freed.choices(SEED, {})] == [(2, (0, 1)), (2, ())]
     assert [node.gpu_ids for node in plan(freed.to_job(), SEED).nodes] == [(0, 1), ()]
 
 
