@@ -69,6 +69,11 @@ class _Group:
     """Whether nothing on these nodes ends by itself."""
 
 
+def _in_pod(node: PlannedNode) -> PlannedNode:
+    """Return a node as a pod has it, which sees no GPUs but those that it was given, counted from 0."""
+    return node.model_copy(update={"gpu_ids": ()})
+
+
 def check_kubernetes(export: Export) -> list[Finding]:
     """Return what of the job's container no pod has."""
     container, (_capabilities, options) = export.plan.container, _options(export)
@@ -214,7 +219,7 @@ class _Manifests:
     def _script_portions(self) -> list[dict[str, str]]:
         """What pods run, by the ConfigMap that holds it."""
         nodes = self._export.plan.nodes
-        scripts = {f"node{node.node_rank}.sh": run_script(self._export, node) for node in nodes}
+        scripts = {f"node{node.node_rank}.sh": run_script(self._export, _in_pod(node)) for node in nodes}
         payload = {f"payload-{file.name}": (PAYLOAD / file).read_text() for file in self._export.payload}
         return _portions({"start.sh": self._start(), **scripts, **payload})
 

@@ -12,7 +12,7 @@ from dttui.export.rendered import Rendered
 from dttui.export.scripts import render_scripts
 from dttui.export.slurm import render_slurm
 from dttui.i18n import _
-from dttui.spec.findings import Finding, error
+from dttui.spec.findings import Finding, error, warning
 from dttui.spec.problems import did_you_mean
 
 
@@ -30,6 +30,17 @@ def _refuse_elastic(export: Export) -> list[Finding]:
     return [error("framework-option", "framework_options.elastic", message, hint, path=path)]
 
 
+def _check_scheduled(export: Export) -> list[Finding]:
+    """Return what a target cannot do or leaves out where a scheduler starts the nodes."""
+    found = _refuse_elastic(export)
+    if any(node.gpu_ids for node in export.plan.nodes):
+        message = _("resources.gpu.ids is not carried over: this target gives each node as many GPUs of its own choice")
+        found.append(
+            warning("gpu-ids-not-carried", "resources.gpu.ids", message, _("Render for scripts to name them."))
+        )
+    return found
+
+
 @dataclass(frozen=True)
 class ExportTarget:
     """A way to run a job without dttui."""
@@ -42,8 +53,10 @@ class ExportTarget:
 
 TARGETS: Mapping[str, ExportTarget] = {
     "scripts": ExportTarget(render_scripts),
-    "slurm": ExportTarget(render_slurm, _refuse_elastic),
-    "kubernetes": ExportTarget(render_kubernetes, lambda export: [*check_kubernetes(export), *_refuse_elastic(export)]),
+    "slurm": ExportTarget(render_slurm, _check_scheduled),
+    "kubernetes": ExportTarget(
+        render_kubernetes, lambda export: [*check_kubernetes(export), *_check_scheduled(export)]
+    ),
 }
 
 

@@ -11,6 +11,7 @@ from dtagent.protocol.facts import HostFacts
 
 from dttui.cli.plan_text import plan_document, plan_text
 from dttui.errors import LaunchError
+from dttui.export.targets import get_target
 from dttui.inventory.models import GpuResources, Inventory, Resources
 from dttui.launch.local_plan import make_local_plan
 from dttui.planning.aggregate import Choice, aggregate, gpu_text
@@ -24,6 +25,7 @@ from dttui.spec import DocumentError, dump_job, format_path, parse_job
 from dttui.spec.format import format_job
 from dttui.spec.models import GpuRequest, Node, NodeResources, ResourceDefaults
 from dttui.words import gpu_numbers
+from tests.unit.export.test_render_scripts import ejected
 from tests.unit.seed_cluster import MIB, SEED, environment, host_facts, make_job
 
 A, B, C = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
@@ -158,6 +160,18 @@ def test_a_file_is_formatted_with_what_it_names() -> None:
     text = f"{HEAD}  cluster: {{nodes: [{{id: {A}, resources: {{gpu: {{ids: [1]}}}}}}]}}\n"
     assert parse_job(dump_job(parse_job(text, "a")), "b") == parse_job(text, "a")
     assert "ids: [1]" in format_job(text, "a")
+
+
+def test_rendered_scripts_use_those_that_are_named_and_a_scheduler_is_said_to_choose(tmp_path: Path) -> None:
+    export = replace(ejected(tmp_path, naming(B, 3, 1)), image="torch:2")
+    texts = {
+        name: "".join(file.text for file in get_target(name).render(export))
+        for name in ("scripts", "slurm", "kubernetes")
+    }
+    assert ': "${GPU_IDS:=${CUDA_VISIBLE_DEVICES:-3,1}}"' in texts["scripts"]
+    assert ': "${GPU_IDS:=${CUDA_VISIBLE_DEVICES:-0,1}}"' in texts["kubernetes"]
+    told = {name: [item.code for item in get_target(name).check(export)] for name in texts}
+    assert told == {"scripts": [], "slurm": ["gpu-ids-not-carried"], "kubernetes": ["gpu-ids-not-carried"]}
 
 
 # --- what the screen does with it -------------------------------------------------------------------------------------
