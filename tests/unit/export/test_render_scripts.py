@@ -30,6 +30,7 @@ from dttui.spec.models import (
     Checkpoint,
     DatasetRef,
     Monitoring,
+    Node,
     Recovery,
     ResourceDefaults,
     Run,
@@ -52,14 +53,14 @@ SIMULATED = Inventory(
 )
 
 
-def submission(tmp_path: Path, *nodes: str, inventory: Inventory = SEED, **fields: Any) -> Submission:
+def submission(tmp_path: Path, *nodes: str | Node, inventory: Inventory = SEED, **fields: Any) -> Submission:
     base = tmp_path / "job"
     base.mkdir(exist_ok=True)
     (base / "train.py").write_text("print('hello')\n")
     return Submission(make_job(*nodes, **fields), inventory, base)
 
 
-def ejected(tmp_path: Path, *nodes: str, inventory: Inventory = SEED, **fields: Any) -> Export:
+def ejected(tmp_path: Path, *nodes: str | Node, inventory: Inventory = SEED, **fields: Any) -> Export:
     made = submission(tmp_path, *nodes, inventory=inventory, **fields)
     plan = plan_to_export(made)
     assert plan.errors == ()
