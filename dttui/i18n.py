@@ -232,8 +232,17 @@ def _plain(values: Mapping[str, object]) -> dict[str, object]:
     return {name: plain(value) for name, value in values.items()}
 
 
+class _Translations(gettext.GNUTranslations):
+    """A catalogue in which a word that also has a plural is found by itself, as in Python 3.11.2 it is not."""
+
+    def gettext(self, message: str) -> str:
+        told = super().gettext(message)
+        return told if told != message else self.ngettext(message, message, 1)
+
+
 def _catalogue_of(name: str) -> gettext.NullTranslations:
-    return gettext.translation("dttui", Path(__file__).with_name("locale"), languages=[name], fallback=True)
+    directory = Path(__file__).with_name("locale")
+    return gettext.translation("dttui", directory, languages=[name], class_=_Translations, fallback=True)
 
 
 def _from_environment() -> str:

@@ -22,7 +22,7 @@ def test_no_test_sees_the_persons_own_files() -> None:
 
 
 def test_no_test_sees_the_persons_own_settings() -> None:
-    kept = {"DTTUI_DEMO_ROOT"}
+    kept = {"DTTUI_DEMO_ROOT", "TEXTUAL_SNAPSHOT_TEMPDIR"}
     names = {name for name in os.environ if name.startswith(("DTTUI_", "TEXTUAL")) or name == "NO_COLOR"}
     assert {name for name in names if not name.startswith("DTTUI_REQUIRE_")} == kept
 

@@ -7,7 +7,7 @@ import re
 
 from dttui.frameworks import Framework, frameworks, get_framework, traits_of
 from dttui.frameworks.bundle import is_hole
-from dttui.frameworks.parts.environment import is_reserved
+from dttui.frameworks.parts.environment import VISIBLE_GPUS, is_reserved
 from dttui.frameworks.parts.options import read_options
 from dttui.i18n import _
 from dttui.planning.accelerate_words import check_accelerate
@@ -96,12 +96,21 @@ def check_unused(job: Job) -> list[Finding]:
 
 
 def _check_variables(run: Run) -> list[Finding]:
-    """Refuse the variables by which ranks find each other, and the agent finds the job's processes and logs."""
+    """Refuse the variables by which ranks find each other, and the agent finds the job's processes and logs.
+
+    One that names GPUs is the job's own affair, and told.
+    """
     hint = _("dttui and torchrun set it themselves on every rank: leave it out, or take another name.")
     named: list[tuple[str, str, PathKey]] = [(f"run.env.{name}", name, ("run", "env", name)) for name in run.env]
     named += [("run.secrets", name, ("run", "secrets", index)) for index, name in enumerate(run.secrets)]
-    return [
+    found = [
         error("reserved-variable", subject, _("the job may not set {name}").format(name=name), hint, path=path)
         for subject, name, path in named
         if is_reserved(name, run.per)
     ]
+    if run.env.get(VISIBLE_GPUS):
+        told = _("{name} takes the place of the GPUs that a host sets aside for the job: others may get the same ones")
+        hint = _("Name them by resources.gpu.ids, and leave this out.")
+        path = ("run", "env", VISIBLE_GPUS)
+        found.append(warning("gpus-by-hand", format_path(path), told.format(name=VISIBLE_GPUS), hint, path=path))
+    return found

@@ -53,6 +53,9 @@ NODE_VARIABLES = {*PLACES, *(f"PET_{name}" for name in PLACES), "NUM_NODES", "GP
 """The same, and by other names."""
 
 
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
+
+
 def is_reserved(name: str, per: str = "gpu") -> bool:
     """Whether a job must leave a variable alone.
 
@@ -94,7 +97,7 @@ def process_environment(layout: JobLayout, node: NodeLayout, own: Mapping[str, s
         # with simulated GPUs share a machine, as those of the embedded cluster do; a rank alone may use all cores.
         variables["OMP_NUM_THREADS"] = "1"
     if node.cuda_slots:
-        variables["CUDA_VISIBLE_DEVICES"] = str(Hole.GPU_IDS)
+        variables[VISIBLE_GPUS] = str(Hole.GPU_IDS)
         # NVML, which the ids come from, counts in the order of the bus; CUDA by itself counts the fastest first.
         variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     return {**variables, **(own or {}), **layout.run.env}

@@ -37,9 +37,9 @@ class RecommendDialog(Dialog[Recommendation]):
         super().__init__()
         self.offer = offer
         self._labels = labels
-        self._reasons = reasons(offer.advice.candidates)
+        self._reasons = [" · ".join(told) for told in reasons(offer.advice.candidates)]
         if offer.staying is not None:
-            self._reasons[0].insert(0, clean(offer.staying))
+            self._reasons[0] = f"{clean(offer.staying)}\n{self._reasons[0]}"
 
     def compose(self) -> ComposeResult:
         """Lay out what was searched for, the layouts and the reasons."""
@@ -62,7 +62,7 @@ class RecommendDialog(Dialog[Recommendation]):
 
     @on(OptionList.OptionHighlighted)
     def _highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        self.query_one("#layout-reasons", Prose).show(Content(" · ".join(self._reasons[event.option_index])))
+        self.query_one("#layout-reasons", Prose).show(Content(self._reasons[event.option_index]))
 
     @on(OptionList.OptionSelected)
     @on(Button.Pressed, "#ok")

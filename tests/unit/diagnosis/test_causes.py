@@ -39,7 +39,7 @@ def test_every_row_of_the_table_is_shown_by_a_text() -> None:
 
 
 def test_every_sentence_of_the_table_can_be_told() -> None:
-    known = {**FIELDS, "milliseconds": "1500", "missing": "1", "job": "job-1"}
+    known = {**FIELDS, "milliseconds": "1500", "missing": "1", "job": "job-1", "arguments": "run.args"}
     for row in RECOGNISERS:
         groups = "".join((row.raised or "", row.printed or ""))
         fields = known | {name: "x" for name in ("path", "what", "program", "library", "module", "model", "last")}

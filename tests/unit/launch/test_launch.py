@@ -220,6 +220,15 @@ def test_the_variables_that_ranks_find_each_other_by_may_not_be_set(name: str, b
     assert (found.severity, found.subject) == (Severity.ERROR, "run.secrets")
 
 
+def test_gpus_that_a_job_names_behind_the_agent_s_back_are_warned_of(base: Path) -> None:
+    """They won over those that the agent had set aside, without a word; none at all is no such choice."""
+    found = finding(planned(base, "{script: train.py, env: {CUDA_VISIBLE_DEVICES: '1'}}"), "gpus-by-hand")
+    assert (found.severity, found.subject) == (Severity.WARNING, "run.env.CUDA_VISIBLE_DEVICES")
+    assert "resources.gpu.ids" in found.hint
+    made = planned(base, "{script: train.py, env: {CUDA_VISIBLE_DEVICES: ''}}")
+    assert "gpus-by-hand" not in {item.code for item in made.findings}
+
+
 @pytest.mark.parametrize(("value", "code"), [(" x1 ", "secret-short"), ("s3same", "secret-written")])
 def test_a_secret_that_cannot_stay_one_is_warned_of(
     base: Path, monkeypatch: pytest.MonkeyPatch, value: str, code: str
