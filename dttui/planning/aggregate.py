@@ -132,7 +132,7 @@ def _gpus(count: int) -> str:
 def gpu_text(choice: Choice, *, memory: bool = True) -> str:
     """Return GPUs by type and count: `2×A100-80GB`, `1×V100 1×T4`, `no GPU`, `GPUs ?`; `1 of 2×A100-80GB` are used.
 
-    Where they are named it is `GPU 0-2,5 of 8×A100-80GB`.
+    Where they are named it is `GPU 0–2,5 of 8×A100-80GB`.
 
     With `memory`, a known type has the name that tells how much each has, whether it was declared or measured, and
     another its size: `2×Voodoo2 12 GB`.

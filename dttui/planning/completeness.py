@@ -20,6 +20,8 @@ from dttui.spec.problems import PathKey, format_path
 
 _UNFILLED = re.compile(r"\$(?:[A-Za-z_]\w*|[0-9@]|\{[A-Za-z_0-9]\w*\})|" + UNLIKE_TOKENIZERS + r"<[A-Za-z][\w .-]*>")
 """What a shell would fill in, or somebody was to."""
+_NAMED_GPUS = re.compile(r"\d|GPU-|MIG-")
+"""How a list of GPUs begins, and none does that hides them all."""
 _SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
 
 
@@ -108,7 +110,7 @@ def _check_variables(run: Run) -> list[Finding]:
         for subject, name, path in named
         if is_reserved(name, run.per)
     ]
-    if run.env.get(VISIBLE_GPUS):
+    if _NAMED_GPUS.match(run.env.get(VISIBLE_GPUS, "")):
         told = _("{name} takes the place of the GPUs that a host sets aside for the job: others may get the same ones")
         hint = _("Name them by resources.gpu.ids, and leave this out.")
         path = ("run", "env", VISIBLE_GPUS)

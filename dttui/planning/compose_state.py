@@ -164,7 +164,8 @@ class ComposeState:
             return self
         key = choice.environment.name
         counts = {**dict(self.gpu_counts), key: wanted}
-        if wanted == (choice.gpu_count if self._gpus_of_every_node is None else self._gpus_of_every_node):
+        usual = choice.gpu_count if self._gpus_of_every_node is None else self._gpus_of_every_node
+        if wanted == usual and not self._gpu_of_every_node.ids:
             del counts[key]
         return replace(self, gpu_counts=_sorted(counts), gpu_ids=self._gpu_ids_but(key))
 

@@ -83,7 +83,7 @@ def _settled(recovery: Recovery, count: int) -> Recovery:
 def _seated(node: Node, seat: Seat) -> Node:
     resources = node.resources or NodeResources()
     gpu = resources.gpu or GpuRequest()
-    if gpu.count is None and seat.gpu_count is not None:
+    if seat.gpu_count is not None and (gpu.count is None or gpu.ids):
         # As many GPUs; which of another host's, is not for the job's file to know.
         gpu = gpu.model_copy(update={"count": seat.gpu_count, "ids": None})
         resources = resources.model_copy(update={"gpu": gpu})

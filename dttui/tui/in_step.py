@@ -12,10 +12,15 @@ Result = TypeVar("Result")
 
 @types.coroutine
 def in_step(work: Awaitable[Result], holds: Callable[[], asyncio.Event | None]) -> Generator[Any, None, Result]:
-    """Await `work`, and after each of its waits what holds it, if anything does; it can be cancelled at any time."""
+    """Await `work`; what holds it is waited for before it begins and after each of its waits. It can be cancelled."""
     steps = work.__await__()
     fault: BaseException | None = None
     while True:
+        while (fault is None or isinstance(fault, Exception)) and (held := holds()) is not None:
+            try:
+                yield from held.wait().__await__()
+            except BaseException as raised:  # noqa: BLE001  # As below: it was cancelled.
+                fault = raised
         try:
             awaited = next(steps) if fault is None else steps.throw(fault)
         except StopIteration as end:
@@ -25,9 +30,3 @@ def in_step(work: Awaitable[Result], holds: Callable[[], asyncio.Event | None]) 
             yield awaited
         except BaseException as raised:  # noqa: BLE001  # It is the work's, which is told of it.
             fault = raised
-        held = holds()
-        if held is not None and (fault is None or isinstance(fault, Exception)):
-            try:
-                yield from held.wait().__await__()
-            except BaseException as raised:  # noqa: BLE001  # As above: it was cancelled.
-                fault = raised

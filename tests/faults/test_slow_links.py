@@ -118,10 +118,14 @@ def test_a_slow_link_from_one_host_to_another_is_named_alone(lab: Lab, tmp_path:
 
 def test_a_slow_link_is_named_alone_while_checkpoints_are_copied_over_it(lab: Lab, tmp_path: Path) -> None:
     """8 MB of each host every 20 steps to another one's disk, which slow down none for 60 steps before."""
-    checkpoint = {"dir": f"/var/tmp/{tmp_path.parent.name}", "copies": 1}
+    checkpoint = {"dir": f"/var/tmp/links-{tmp_path.parent.name}", "copies": 1}
     directory = launched(lab, tmp_path, "each", max_restarts=1, on_node_failure="restart", checkpoint=checkpoint)
+
+    def copies() -> int:
+        return sum("copied" in event.data for event in directory.read_events(EventKind.PROGRESS))
+
+    wait_until(lambda: copies() >= len(NODES), "checkpoints to be copied", 90)
     check_slow_link(lab, tmp_path, directory, 60)
-    assert any("copied" in event.data for event in directory.read_events(EventKind.PROGRESS))
 
 
 @pytest.mark.thorough

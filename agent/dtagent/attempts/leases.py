@@ -128,7 +128,7 @@ class Leases:
             self.release(request.key)
             raise self._too_few(request, chosen, claims, in_the_way(before, request.gpu_ids, self._named))
         self._line.leave(request.key.job_id)
-        return chosen
+        return chosen if request.gpu_ids else sorted(chosen)
 
     def _free(self, claims: Sequence[Claim]) -> list[int]:
         """Return the GPUs that nobody has or uses."""

@@ -49,6 +49,8 @@ class SharedGpus:
 
     def indices(self, named: Sequence[str]) -> frozenset[int]:
         """Return which of the GPUs here are called so."""
+        if not named:  # The driver, which may hang, is asked for nothing else.
+            return frozenset()
         known = {name: index for index, name in self._names().items()}
         found = (known.get(name, _index(name)) for name in named)
         return frozenset(index for index in found if index is not None)

@@ -42,7 +42,8 @@ def note_repeats(
             apart += [] if is_alike else [launch]
     notes: list[Finding] = []
     if of_nodes:
-        lines = ", ".join(dict.fromkeys(launch.mark.line_text for launch in (chosen, *of_nodes)))
+        marks = sorted({launch.mark for launch in (chosen, *of_nodes)}, key=lambda mark: (mark.file, mark.line))
+        lines = ", ".join(dict.fromkeys(mark.line_text for mark in marks))
         message = _("what is started on each node by its rank, in lines {numbers}, is one job").format(numbers=lines)
         notes.append(make_note(source, origin, message, _("dttui starts the nodes itself.")))
     if apart:
