@@ -343,8 +343,10 @@ class QueuePlaces:
                 words.append(seat.error or msg("{host}: no answer yet", host=name))
             elif not reply.has_room:
                 before.update({(item.job, item.user): None for item in reply.before})
-                taken.append((name, tuple((hold.job, hold.user, hold.since, hold.until) for hold in reply.holds)))
-                who = [occupant_text(occupant_of(hold, reply.time)) for hold in reply.holds]
+                wanted = {*seat.planned.gpu_ids}
+                holds = [hold for hold in reply.holds if not wanted or wanted.intersection(hold.gpus)]
+                taken.append((name, tuple((hold.job, hold.user, hold.since, hold.until) for hold in holds)))
+                who = [occupant_text(occupant_of(hold, reply.time)) for hold in holds]
                 if who:
                     words.append(msg("{host}: {who}", host=name, who=listed(who, MOST_NAMES)))
                 elif not reply.before:

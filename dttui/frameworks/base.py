@@ -50,6 +50,8 @@ class NodePlace(BaseModel):
     """GPUs of it that the job uses; 1 without GPUs."""
     cuda_slots: int
     """How many of the slots are NVIDIA GPUs."""
+    gpu_ids: tuple[int, ...] = ()
+    """Which GPUs of the host the job wants, in the order of local ranks; none where any will do."""
     simulated: bool
     """Whether its GPUs are simulated."""
     ranks: tuple[int, ...]

@@ -46,12 +46,20 @@ class Choice:
         """Return what is said of the GPUs that are named; where none is, of the first `count`.
 
         Args:
-            each: what is said of each GPU of the host, by its number; fewer where that is not known.
+            each: what is said of each GPU of the host, in its order; fewer where that is not known.
             count: how many; `None` for all.
         """
         if self.gpu_ids:
-            return tuple(each[index] for index in self.gpu_ids if index < len(each))
+            known = dict(zip(self.gpu_numbers, each, strict=False))
+            return tuple(known[index] for index in self.gpu_ids if index in known)
         return tuple(each[:count])
+
+    @property
+    def gpu_numbers(self) -> tuple[int, ...]:
+        """The numbers of its GPUs, in its order: one that cannot be used now is left out."""
+        if self.facts is not None and not self.environment.simulated:
+            return tuple(gpu.index for gpu in self.facts.gpus)
+        return tuple(range(self.gpu_count or 0))
 
     @property
     def gpu_count(self) -> int | None:

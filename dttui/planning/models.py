@@ -119,8 +119,6 @@ class PlannedNode(NodePlace):
     """Where its own port is taken from; `None` where only the master needs one."""
     gpu_names: tuple[str, ...] = ()
     """Names of the host's GPUs, by index; fewer where they are not known."""
-    gpu_ids: tuple[int, ...] = ()
-    """Which GPUs of the host the job wants, in the order of local ranks; none where any will do."""
 
     @property
     def starts_own_ranks(self) -> bool:

@@ -281,6 +281,7 @@ def _layouts(job: Job, members: tuple[Member, ...], framework: Framework | None)
                 address=member.address,
                 slots=member.slots,
                 cuda_slots=member.cuda_slots,
+                gpu_ids=member.gpu_ids,
                 simulated=member.environment.simulated,
                 ranks=tuple(range(first, first + count)),
                 interface=(network.interface if network is not None else None) or default,
@@ -291,6 +292,12 @@ def _layouts(job: Job, members: tuple[Member, ...], framework: Framework | None)
         )
         first += count
     return tuple(layouts)
+
+
+def _names_by_number(member: Member) -> tuple[str, ...]:
+    """Return the names of a host's GPUs, empty at the number of one that is not known."""
+    known = dict(zip(member.gpu_numbers, member.gpu_names, strict=False))
+    return tuple(known.get(index, "") for index in range(max(known, default=-1) + 1))
 
 
 def _python(job: Job, member: Member) -> str:
@@ -338,8 +345,7 @@ def _bare_node(
         required_paths=required,
         required_room=required_room(job),
         port_range=member.environment.ports if has_port else None,
-        gpu_names=() if place.simulated else member.gpu_names,
-        gpu_ids=member.gpu_ids,
+        gpu_names=() if place.simulated else _names_by_number(member),
     )
 
 

@@ -242,19 +242,19 @@ def _check_gpus(member: Member, asked: _Asked) -> list[Finding]:
 
 def _check_ids(member: Member, path: PathKey) -> Iterator[Finding]:
     """Say which of the GPUs that are named there are none of."""
-    name, facts, available = member.name, member.facts, member.gpu_count
+    name, available = member.name, member.gpu_count
     if member.ids_asked and member.environment.simulated:
         message = _("{node}: simulated GPUs have no numbers: {count} are used, any of them")
         hint = _("Write count: {count} in the place of ids.").format(count=len(member.ids_asked))
         told = message.format(node=name, count=len(member.ids_asked))
         yield warning("gpu-ids-simulated", name, told, hint, path=path)
     elif available is not None:
-        there = [gpu.index for gpu in facts.gpus] if facts is not None else [*range(available)]
+        there = member.gpu_numbers
         hint = _("It has {ids}: choose of these.").format(ids=gpu_numbers(there)) if there else ""
         hint = hint or _("It has no GPU: choose another environment.")
         for place, index in enumerate(member.gpu_ids):
             if index not in there:
-                message = _("{node} has no GPU {index}").format(node=name, index=index)
+                message = _("{node} has no GPU {index} that can be used").format(node=name, index=index)
                 yield error("no-such-gpu", name, message, hint, path=(*path, place))
 
 

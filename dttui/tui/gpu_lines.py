@@ -47,7 +47,8 @@ def known_gpus(status: EnvironmentStatus) -> list[KnownGpu]:
     names = {gpu.index: gpu.name for gpu in facts.gpus} if facts is not None else {}
     read = {gpu.index: gpu for gpu in sample.gpus} if sample is not None else {}
     users = _users(status.occupants)
-    kinds = dict(enumerate(Choice(status.environment, facts).gpu_types))
+    known = Choice(status.environment, facts)
+    kinds = dict(zip(known.gpu_numbers, known.gpu_types, strict=False))
     return [
         KnownGpu(index, names.get(index, ""), kinds.get(index, ""), read.get(index), users.get(index, ""))
         for index in sorted({*names, *read})
@@ -77,7 +78,7 @@ def gpu_lines(status: EnvironmentStatus, ticked: Collection[int] | None = None) 
     for gpu in gpus[:MOST_GPUS]:
         mark = Content("")
         if ticked is not None:
-            mark = linked(Content.assemble(_mark(gpu.index in ticked)), f"screen.tick_gpu({gpu.index})")
+            mark = linked(Content.assemble(tick_mark(gpu.index in ticked)), f"screen.tick_gpu({gpu.index})")
         lines.append(Content.assemble(mark, _line(gpu)))
     if len(gpus) > MOST_GPUS:
         lines.append(Content.styled(_("… and {count} more").format(count=len(gpus) - MOST_GPUS), "$muted"))
@@ -98,7 +99,7 @@ def tick_head(*, names: bool) -> Content:
 
 def tick_line(gpu: KnownGpu, *, is_ticked: bool, names: bool) -> Content:
     """Return a GPU as a line that can be ticked, for a terminal of 80 columns."""
-    pieces: Pieces = [_mark(is_ticked), (f"{gpu.index:>3} ", "bold")]
+    pieces: Pieces = [tick_mark(is_ticked), (f"{gpu.index:>3} ", "bold")]
     if names:
         pieces.append(fit(clean_line(gpu.kind), _TYPE))
     if gpu.reading is None:
@@ -130,7 +131,8 @@ def _load(reading: GpuSample, width: int, percent_width: int) -> Pieces:
     ]
 
 
-def _mark(is_ticked: bool) -> tuple[str, str]:
+def tick_mark(is_ticked: bool) -> tuple[str, str]:
+    """Return the mark before what can be ticked, and its style."""
     return ("☑ ", "bold $ticked") if is_ticked else ("☐ ", "$muted")
 
 

@@ -166,6 +166,12 @@ def test_who_takes_any_is_given_last_what_somebody_waits_for(attempts: Attempts,
     assert prepare(attempts, "any", count=2, asked_at=1.0).gpu_ids == [2, 3]
 
 
+def test_who_takes_any_has_them_in_the_order_of_their_numbers(attempts: Attempts) -> None:
+    """Also where somebody waits for one of them, which came last: in a container ranks are on others then."""
+    wait(attempts, "picky", 2.0, 1)
+    assert prepare(attempts, "any", count=4, asked_at=1.0).gpu_ids == [0, 1, 2, 3]
+
+
 def test_other_users_see_what_one_waits_for_by_names_that_all_see(attempts: Attempts, tmp_path: Path) -> None:
     wait(attempts, "mine", 1.0, 3, 1)
     line = GpuLine(tmp_path / "locks")

@@ -193,6 +193,7 @@ def test_a_gpu_lost_in_mid_run_leaves_the_other_as_it_was(nvml_stub: Stub) -> No
     assert lost["samples"] == [{"index": 0, **WHOLE}, {"index": 1, "error": "GPU is lost", "xid_count": 0}]
     assert [gpu["index"] for gpu in lost["facts"]["gpus"]] == [0]
     assert lost["facts"]["note"] == "GPU 1: GPU is lost"
+    assert lost["numbers"] == [0, 1]  # Who waits for it by its number is not told that there is none.
     assert [gpu["index"] for gpu in back["facts"]["gpus"]] == [0, 1]
 
 
@@ -227,7 +228,7 @@ def test_a_gpu_that_answers_nothing_is_an_error_rather_than_a_row_of_blanks(nvml
 def test_a_driver_that_does_not_initialise_is_explained_and_tried_again(nvml_stub: Stub, code: int, note: str) -> None:
     environment = nvml_stub(gpus=2, settings={"fail.nvmlInitWithFlags": code})
     first, early, due = run_child(environment, "changing", "60", "59:fail.nvmlInitWithFlags=", "60:")
-    assert first == early == {"samples": [], "facts": {"gpus": [], "note": note}}
+    assert first == early == {"samples": [], "numbers": [], "facts": {"gpus": [], "note": note}}
     assert len(due["samples"]) == len(due["facts"]["gpus"]) == 2
     assert "note" not in due["facts"]
 

@@ -161,7 +161,7 @@ class _Daemon:
         self._root = root
         self._nvml = Nvml()
         self._warm_starts = WarmStarts()
-        shared = SharedGpus(gpu_locks.from_environment(), self._gpu_names)
+        shared = SharedGpus(gpu_locks.from_environment(), self._nvml.uuids)
         line = WaitingLine(gpu_line.from_environment())
         self._attempts = Attempts(root, lambda: idle_gpus(self._nvml, self._sampler), self._warm_starts, shared, line)
         # Numbers grow from daemon to daemon, so that a client sees at once that there is a new one: counting seconds
@@ -288,9 +288,6 @@ class _Daemon:
                     await connection.serve()
             finally:
                 self._clients -= 1
-
-    def _gpu_names(self) -> dict[int, str]:
-        return {gpu.index: gpu.uuid for gpu in self._nvml.facts().gpus if gpu.uuid}
 
     async def _ping(self, _: None) -> dict[str, float]:
         return {"time": time.time()}

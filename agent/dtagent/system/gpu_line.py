@@ -15,12 +15,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from dtagent.protocol.bounds import MOST_GPUS
 from dtagent.system import shared_files
 from dtagent.system.gpu_locks import DEFAULT, VARIABLE, point_in_time
 
 MOST_PLACES = 64
 """Of one user that are looked at."""
-MOST_GPUS = 4096
 PADDED_BYTES = shared_files.MOST_BYTES
 """What a file is filled up to, so that whoever reads while it is written over finds the one or the other."""
 _FILE = re.compile(r"_wait\.([a-z0-9][a-z0-9._-]{0,62})\.[0-9]{1,10}(?:-[0-9])?")

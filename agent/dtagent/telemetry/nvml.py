@@ -115,6 +115,12 @@ class Nvml:
         note = self._note or (sentences.GPUS_UNUSABLE(gpus=unusable) if unusable else None)
         return GpuInventory(self._usable(), self._driver_version, note, self._cuda_version)
 
+    def uuids(self) -> dict[int, str]:
+        """Return number → UUID of the GPUs, of such too as cannot be used now."""
+        self.facts()
+        known = [device.facts for device in self._devices if device.facts is not None]
+        return {gpu.index: gpu.uuid for gpu in known if gpu.uuid}
+
     def refresh(self) -> int:
         """Look for what is due to be looked for; return how many GPUs there are. May block."""
         with self._lock:

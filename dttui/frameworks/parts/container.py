@@ -95,8 +95,10 @@ def _docker(
         # Else what is a default runtime of the host, and goes by what many images say of themselves, gives all.
         own = {"NVIDIA_VISIBLE_DEVICES": "void", **own}
     elif container.gpus == "node" and process.env.get("CUDA_VISIBLE_DEVICES") == str(Hole.GPU_IDS):
-        # Inside there are only those, counted from 0.
-        own["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(node.cuda_slots)))
+        # Inside there are only those, counted from 0 in the order of the bus, whatever order they are asked for in.
+        order = sorted(node.gpu_ids)
+        inside = [order.index(index) for index in node.gpu_ids] or range(node.cuda_slots)
+        own["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, inside))
     words += [f"--env={name}" for name in (*process.env, *secrets) if name not in own]
     words += [f"--env={name}={value}" for name, value in own.items()]
     return [*words, *container.options, container.image]

@@ -54,6 +54,7 @@ NODE_VARIABLES = {*PLACES, *(f"PET_{name}" for name in PLACES), "NUM_NODES", "GP
 
 
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
+"""What says which GPUs a process sees, by their numbers."""
 
 
 def is_reserved(name: str, per: str = "gpu") -> bool:

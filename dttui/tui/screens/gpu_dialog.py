@@ -14,10 +14,11 @@ from textual.widgets import Button, OptionList, Static
 from dttui.i18n import _, ngettext
 from dttui.planning import Choice
 from dttui.tui.commands import N_
-from dttui.tui.gpu_lines import KnownGpu, known_gpus, tick_head, tick_line
+from dttui.tui.gpu_lines import KnownGpu, known_gpus, tick_head, tick_line, tick_mark
 from dttui.tui.resting import every
 from dttui.tui.screens.dialogs import Dialog
 from dttui.tui.widgets.prose import Prose
+from dttui.tui.widgets.tick_list import TickList
 
 if TYPE_CHECKING:
     from dttui.app import EnvironmentStatus
@@ -138,14 +139,14 @@ class GpuDialog(Dialog[tuple[int, ...]]):
         is_ticked = gpu.index in self._ticked
         if is_there:
             return tick_line(gpu, is_ticked=is_ticked, names=names)
-        mark = ("☑ ", "bold $ticked") if is_ticked else ("☐ ", "$muted")
-        return Content.assemble(mark, f"{gpu.index:>3} ", (_("the host has no such GPU"), "$finding-error"))
+        told = (_("the host has no such GPU"), "$finding-error")
+        return Content.assemble(tick_mark(is_ticked), f"{gpu.index:>3} ", told)
 
 
-class GpuList(OptionList):
-    """A list of which each line can be ticked."""
+class GpuList(TickList):
+    """The GPUs, each of which can be ticked."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("space", "select", N_("tick"), id="gpus.tick", tooltip=N_("Tick the GPU, or untick it")),
+        Binding("space", "tick", N_("tick"), id="gpus.tick", tooltip=N_("Tick the GPU, or untick it")),
         Binding("enter", "screen.take", N_("use"), id="gpus.take", tooltip=N_("Use the ticked GPUs")),
     ]

@@ -24,6 +24,7 @@ from dttui.tui.rows import line
 from dttui.tui.screens import job_files
 from dttui.tui.screens.dialogs import Dialog
 from dttui.tui.widgets.prose import Prose
+from dttui.tui.widgets.tick_list import TickList
 from dttui.words import listed
 
 if TYPE_CHECKING:
@@ -182,19 +183,13 @@ class HostPicker(Dialog[list["Environment"]]):
         return Content.assemble(mark, line(host.name), (f"  {told}" if told else "", "$muted"))
 
 
-class HostList(OptionList):
-    """A list of which each line can be ticked."""
+class HostList(TickList):
+    """The hosts, each of which can be ticked."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "tick", N_("tick"), id="pick.tick", tooltip=N_("Tick the host, or untick it")),
         Binding("enter", "screen.take", N_("import"), id="pick.take", tooltip=N_("Import the ticked hosts")),
     ]
-
-    def action_tick(self) -> None:
-        """Tick or untick the host under the cursor, and go on to the next one."""
-        self.action_select()
-        if self.highlighted is not None:
-            self.highlighted = min(self.highlighted + 1, self.option_count - 1)
 
 
 def _told(found: ImportableHosts, target: str) -> str:

@@ -26,15 +26,19 @@ class Page(Screen[ResultT]):
     _composed: tuple[asyncio.Task[Any] | None, asyncio.Event] | None = None
     """Who composes it anew, and what tells that it is over."""
 
+    _composes: asyncio.Lock | None = None
+
     async def recompose(self) -> None:
-        """Make everything on it anew."""
-        is_over = asyncio.Event()
-        self._composed = asyncio.current_task(), is_over
-        try:
-            await super().recompose()
-        finally:
-            self._composed = None
-            is_over.set()
+        """Make everything on it anew; who comes meanwhile does so after that."""
+        self._composes = self._composes or asyncio.Lock()
+        async with self._composes:
+            is_over = asyncio.Event()
+            self._composed = asyncio.current_task(), is_over
+            try:
+                await super().recompose()
+            finally:
+                self._composed = None
+                is_over.set()
 
     def run_worker(
         self,

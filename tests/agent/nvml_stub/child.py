@@ -77,7 +77,7 @@ def changing(retry_s: str, *steps: str) -> Any:
         if setting:
             key, _, value = setting.partition("=")
             change(os.environ, {key: value or None})
-        seen.append({"samples": read_all(nvml), "facts": nvml.facts()})
+        seen.append({"samples": read_all(nvml), "facts": nvml.facts(), "numbers": [*nvml.uuids()]})
     return seen
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from dtagent.protocol.queueing import QueueReply, QueueRequest
-from dtagent.protocol.telemetry import GpuWait
+from dtagent.protocol.telemetry import GpuHold, GpuWait
 
 from dttui import jobs
 from dttui.engine import queue_places
@@ -183,3 +183,21 @@ async def test_nobody_waits_for_gpus_by_name_at_an_agent_that_would_give_any(
         await places.wait(asyncio.Event())
     assert refused.value.hint == "Upgrade it: dttui agents deploy a"
     assert agents.asked == {}
+
+
+async def test_of_gpus_that_are_named_who_has_others_is_not_told(
+    monkeypatch: pytest.MonkeyPatch, standing: list[QueuePlaces]
+) -> None:
+    holds = [GpuHold("ann", gpus=[0]), GpuHold("bob", gpus=[1])]
+    agents = FakeAgents({"a": QueueReply(0.0, holds=holds)})
+    request = Node(id="a", resources=NodeResources(gpu=GpuRequest(ids=(1,))))
+    places = stand(monkeypatch, agents, standing, request, others=[])
+    waiting = asyncio.create_task(places.wait(asyncio.Event()))
+
+    def told() -> list[str]:
+        return [event.message for item in jobs.list_jobs() for event in jobs.find(item.job_id).read_events()]
+
+    await until(lambda: told(), "it to be told who is in the way", 30.0)
+    waiting.cancel()
+    assert "bob" in told()[-1]
+    assert "ann" not in told()[-1]

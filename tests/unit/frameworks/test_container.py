@@ -15,7 +15,7 @@ from dttui.planning.planner import plan
 from dttui.planning.resumption import Resume
 from dttui.preflight.container import image_drift, judge_image
 from dttui.spec.findings import Severity
-from dttui.spec.models import Checkpoint, DatasetRef, Node, Recovery, Run
+from dttui.spec.models import Checkpoint, DatasetRef, GpuRequest, Node, NodeResources, Recovery, Run
 from tests.unit.container_plans import SIMULATED, A, B, C, bound, container, planned, process_of
 from tests.unit.seed_cluster import SEED, host_facts, make_job
 
@@ -117,6 +117,14 @@ def test_the_gpus_that_are_seen_are_counted_as_they_are_inside(
     assert found == words
     assert (f"--env=CUDA_VISIBLE_DEVICES={devices}" in process.argv) == (devices is not None)
     assert process.env["CUDA_VISIBLE_DEVICES"] == "${GPU_IDS}"
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_gpus_that_are_named_out_of_order_are_so_inside_too(engine: str) -> None:
+    """Inside they are counted as the bus has them: rank 0 had the one of the lower number."""
+    node = Node(id=B, resources=NodeResources(gpu=GpuRequest(ids=(3, 0, 2))))
+    process = process_of(planned(node, run={"container": container(engine)}))
+    assert "--env=CUDA_VISIBLE_DEVICES=2,0,1" in process.argv
 
 
 @pytest.mark.parametrize("engine", ["docker", "podman", "apptainer"])

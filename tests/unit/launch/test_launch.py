@@ -225,8 +225,9 @@ def test_gpus_that_a_job_names_behind_the_agent_s_back_are_warned_of(base: Path)
     found = finding(planned(base, "{script: train.py, env: {CUDA_VISIBLE_DEVICES: '1'}}"), "gpus-by-hand")
     assert (found.severity, found.subject) == (Severity.WARNING, "run.env.CUDA_VISIBLE_DEVICES")
     assert "resources.gpu.ids" in found.hint
-    made = planned(base, "{script: train.py, env: {CUDA_VISIBLE_DEVICES: ''}}")
-    assert "gpus-by-hand" not in {item.code for item in made.findings}
+    for hides in ("", "-1"):
+        made = planned(base, f"{{script: train.py, env: {{CUDA_VISIBLE_DEVICES: '{hides}'}}}}")
+        assert "gpus-by-hand" not in {item.code for item in made.findings}
 
 
 @pytest.mark.parametrize(("value", "code"), [(" x1 ", "secret-short"), ("s3same", "secret-written")])

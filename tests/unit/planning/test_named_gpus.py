@@ -88,7 +88,7 @@ def test_a_count_that_agrees_may_stand_beside(tmp_path: Path) -> None:
 def test_gpus_that_a_host_does_not_have_are_errors_each_at_its_place(tmp_path: Path) -> None:
     found = [item for item in of_text("{ids: [1, 4, 9]}", tmp_path).findings if item.code == "no-such-gpu"]
     assert [item.severity for item in found] == [Severity.ERROR] * 2
-    assert [item.message for item in found] == [f"{B} has no GPU 4", f"{B} has no GPU 9"]
+    assert [item.message for item in found] == [f"{B} has no GPU {index} that can be used" for index in (4, 9)]
     assert found[0].hint == "It has 0–3: choose of these."
     assert (found[0].where, found[1].where) == tuple(f"cluster.nodes[0].resources.gpu.ids[{place}]" for place in (1, 2))
     assert found[0].place is not None
@@ -156,6 +156,27 @@ def test_who_takes_the_place_of_such_a_node_has_as_many_of_its_own_choice() -> N
     assert [(node.name, node.gpu_ids, node.slots) for node in seated.nodes] == [(A, (0, 1), 2), (C, (), 2)]
 
 
+def test_who_takes_its_place_has_as_many_where_the_count_was_said_too() -> None:
+    """The other host was asked for GPUs of these numbers."""
+    job = make_job(naming(B, 1, 3, count=2), A)
+    made = plan(Lineup.chosen({B: C}, plan(job, SEED)).apply(job, SEED), SEED)
+    assert [(node.name, node.gpu_ids, node.slots) for node in made.nodes] == [(C, (), 2), (A, (), 2)]
+
+
+def test_the_numbers_of_gpus_are_no_places_where_one_cannot_be_used() -> None:
+    """Of GPU 3, the third of those that are left, neither type nor memory was known."""
+    whole = mixed("Tesla V100-SXM2-16GB", "Tesla V100-SXM2-16GB", "lost", "NVIDIA A100-SXM4-80GB")
+    facts = replace(whole, gpus=[gpu for gpu in whole.gpus if gpu.index != 2])
+    total = aggregate([Choice(SEED.environments[1], facts, 1, (3,))])
+    assert (total.gpu_types, total.gpu_memory_bytes) == ({"A100": 1}, 4000 * MIB)
+    made = plan(make_job(naming(B, 3)), SEED, {B: facts})
+    assert made.nodes[0].gpu_names == ("Tesla V100-SXM2-16GB", "Tesla V100-SXM2-16GB", "", "NVIDIA A100-SXM4-80GB")
+    (finding,) = [
+        item for item in plan(make_job(naming(B, 2)), SEED, {B: facts}).findings if item.code == "no-such-gpu"
+    ]
+    assert finding.message == f"{B} has no GPU 2 that can be used"
+
+
 def test_a_file_is_formatted_with_what_it_names() -> None:
     text = f"{HEAD}  cluster: {{nodes: [{{id: {A}, resources: {{gpu: {{ids: [1]}}}}}}]}}\n"
     assert parse_job(dump_job(parse_job(text, "a")), "b") == parse_job(text, "a")
@@ -221,6 +242,9 @@ def test_on_a_node_of_a_job_that_names_gpus_of_every_node_any_can_be_used_all_th
     freed = chosen(state, C)
     assert [(item.gpus_used, item.gpu_ids) for item in freed.choices(SEED, {})] == [(2, (0, 1)), (2, ())]
     assert [node.gpu_ids for node in plan(freed.to_job(), SEED).nodes] == [(0, 1), ()]
+    for step in (1, -1):  # As many as before, which were those two again.
+        state = state.step_gpus(state.choices(SEED, {})[1], step)
+    assert [(item.gpus_used, item.gpu_ids) for item in state.choices(SEED, {})] == [(2, (0, 1)), (2, ())]
 
 
 def test_what_else_a_node_asks_of_its_gpus_stays() -> None:
