@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from dttui.i18n import N_, _
 
@@ -46,9 +47,17 @@ def with_keys(text: str, *, on_hosts: bool = False) -> str:
         if options.difference(_TAKEN_ALONG):
             return found[0]
         key, name = _KEYS[found[2]]
-        told = _("{key} ({name})") if on_hosts else _("h, then {key} ({name})")
-        return told.format(key=key, name=_(name))
+        hosts = _hosts(found[3].split())
+        told = _("h, then {key} ({name}) on {hosts}") if hosts else _("h, then {key} ({name})")
+        if on_hosts:
+            told = _("{key} ({name})")
+        return told.format(key=key, name=_(name), hosts=" ".join(hosts))
 
     for said, instead in _SENTENCES.items() if on_hosts else ():
         text = text.replace(_(said), _(instead))
     return _COMMAND.sub(told, text)
+
+
+def _hosts(words: list[str]) -> list[str]:
+    """Return the words of a command that are neither options nor their values."""
+    return [word for before, word in pairwise(["", *words]) if not word.startswith("-") and not before.startswith("-")]

@@ -115,6 +115,9 @@ def test_remedies_name_the_keys_of_the_screen_where_it_has_any() -> None:
 
 def test_only_commands_that_a_key_does_whole_are_told_as_keys() -> None:
     assert with_keys("`dttui agents deploy gpu1` brings it back.", on_hosts=True) == "d (deploy) brings it back."
+    told = "`dttui agents deploy gpu1` brings it back."
+    assert with_keys(told) == "h, then d (deploy) on gpu1 brings it back.", "there the cursor is anywhere"
+    assert with_keys("run dttui envs trust a b --fingerprint SHA256:x") == "run h, then t (trust) on a b"
     assert with_keys("Upgrade: dttui agents upgrade a.b.org c.", on_hosts=True) == "Upgrade: u (upgrade)."
     trust = "run `dttui envs trust gpu1 --fingerprint SHA256:abc`."
     assert with_keys(trust, on_hosts=True) == "run t (trust)."

@@ -283,7 +283,7 @@ async def test_a_host_without_an_agent_is_a_warning_and_none_of_its_old_readings
         app = make_app(inventory, attach=writer.directory)
         async with app.run_test(size=SIZE) as pilot:
             await look(app, pilot)
-            told = "⚠ the agent of llm-training-env is gone: h, then d (deploy) brings it back"
+            told = "⚠ the agent of llm-training-env is gone: h, then d (deploy) on llm-training-env brings it back"
             assert text_of(app, "#run-status") == told
             rows = {text.split()[0]: text for text in grid(app).splitlines() if "ranks" in text}
             assert re.search(r"\? agent gone  ranks 2–5 *$", rows["llm-training-env"])
